@@ -1,0 +1,35 @@
+// What a rank did in one MoE layer and micro-batch, in counts alone. The layer
+// fills it in while it runs; the clock prices it, the metrics print it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace lrmoe::cost {
+
+/// Counts on one rank. [R] arrays are indexed by the other rank (itself
+/// included: rows that stay at home). A row is one token on its way to one
+/// rank; a pair is one (token, expert).
+struct LayerWork {
+  std::int64_t tokens = 0;                        // of this rank
+  std::vector<std::int32_t> forward_rows;         // [R] rows sent by dispatch
+  std::vector<std::int32_t> forward_pairs;        // [R] pairs sent by dispatch
+  std::vector<std::int32_t> forward_gemm_rows;    // [instances here] rows per expert GEMM
+  std::vector<std::int32_t> combine_rows;         // [R] rows that come back
+  std::int64_t statistics_bytes = 0;              // per pair, with the combine
+  std::vector<std::int32_t> backward_rows;        // [R] delta rows sent
+  std::vector<std::int32_t> backward_pairs;       // [R] kept pairs sent
+  std::vector<std::int32_t> backward_gemm_rows;   // [instances here]
+  bool recompute = false;                         // x travels again, g and u are computed again
+  std::int64_t forward_bytes = 0;                 // sent to other ranks, as really sent
+  std::int64_t backward_bytes = 0;
+  std::int64_t memory_peak_bytes = 0;  // instances, activations and buffers of this layer
+  // Wall seconds on this rank, where measured.
+  double forward_seconds = 0;
+  double backward_seconds = 0;
+  double exchange_seconds = 0;  // within the two above: waiting and copying in collectives
+  double plan_seconds = 0;      // within forward
+  double select_seconds = 0;    // within backward
+};
+
+}  // namespace lrmoe::cost

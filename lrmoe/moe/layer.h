@@ -1,0 +1,70 @@
+// One rank's part of one MoE layer: router, demand, plan, experts, auxiliary
+// loss. The experts' forward and backward live in moe/experts.h.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lrmoe/comm/communicator.h"
+#include "lrmoe/cost/work.h"
+#include "lrmoe/model/config.h"
+#include "lrmoe/moe/expert_slots.h"
+#include "lrmoe/plan/strategy.h"
+
+namespace lrmoe::moe {
+
+/// Where in the run a forward pass stands.
+struct StepInfo {
+  std::int64_t step = 0;
+  int micro_batch = 0;
+  bool evaluate = false;  // no drops, no gradients, no metrics
+};
+
+class MoeLayer {
+ public:
+  /// `communicator` and `strategy` outlive the layer. The weights depend on
+  /// (seed, layer) alone, not on the ranks or the placement. `weights`: dtype of
+  /// the experts' working weights; the router is always fp32 (fp64 if weights are).
+  MoeLayer(const model::MoeConfig& config, int layer, int slots, comm::Communicator& communicator,
+           const plan::Strategy& strategy, std::uint64_t seed, double init_std,
+           at::ScalarType weights);
+
+  struct Output {
+    at::Tensor y;    // [T, d], dtype of x: the routed experts' sum
+    at::Tensor aux;  // scalar fp32: this rank's share of E * sum_e f_e P_e, f and P over all ranks
+  };
+  /// x: [T, d], T may be 0 and may differ between ranks. Collective.
+  Output forward(const at::Tensor& x, const StepInfo& info);
+
+  /// Ends an optimizer step: plans the placement of the next one from the demand
+  /// that this step's micro-batches had (returned) and updates the sigmoid
+  /// router's bias. Pure of communication. The caller delivers the weights to it
+  /// (optim::ExpertOptimizer) and calls `slots().reset(placement)`.
+  plan::Placement finish_step();
+
+  /// Router weight [E, d]: a replicated parameter whose gradient is this rank's share.
+  at::Tensor router_weight;
+  /// Sigmoid router: e_score_correction_bias [E] fp32, no gradient; replicated.
+  at::Tensor router_bias;
+
+  ExpertSlots& slots();
+  const model::MoeConfig& config() const;
+  const plan::Cluster& cluster() const;
+
+  /// Demand [R, E] summed over the micro-batches since the last finish_step.
+  const plan::Counts& step_demand() const;
+  /// The plans of the micro-batches since the last finish_step.
+  const std::vector<plan::Plan>& plans() const;
+  /// What this rank did in them (see cost/work.h); backward counts are filled
+  /// in when the backward pass has run.
+  const std::vector<std::shared_ptr<cost::LayerWork>>& work() const;
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace lrmoe::moe

@@ -1,0 +1,64 @@
+// The experts' optimizer, decoupled from placement (docs/design.md, "Optimizer"; SYMI,
+// arXiv 2504.19925): master weights and moments of every expert are split evenly
+// over all ranks and never move. Gradients of an expert's instances are reduced
+// to the shards; updated weights go from the shards to the instances of the next
+// placement. With `owned` (strategy `fixed`) they stay whole at the owner and
+// nothing is sent.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "lrmoe/comm/communicator.h"
+#include "lrmoe/moe/expert_slots.h"
+#include "lrmoe/optim/adamw.h"
+
+namespace lrmoe::optim {
+
+/// Which elements of each expert's flat parameters [gate_up 2nd | down dn] a
+/// rank's optimizer holds.
+struct ShardMap {
+  int ranks = 1;
+  int experts = 1;
+  std::int64_t length = 0;  // elements of one expert: 3dn
+  bool owned = false;       // whole experts at rank floor(e R / E)
+
+  /// [begin, end) of expert e at rank r.
+  std::pair<std::int64_t, std::int64_t> range(int rank, int expert) const;
+  /// Elements at rank r, over all experts: the length of its flat tensors.
+  std::int64_t elements(int rank) const;
+};
+
+class ExpertOptimizer {
+ public:
+  /// Collective only through later calls. Master weights start from
+  /// `initial(e)` = the expert's flat parameters, called for every expert that
+  /// has a part here.
+  ExpertOptimizer(const ShardMap& map, comm::Communicator& communicator,
+                  const std::function<at::Tensor(int expert)>& initial, at::ScalarType master);
+
+  /// Sums the gradients of all instances into this rank's shards (in rank and
+  /// slot order). Slots without a gradient count as zero.
+  void reduce(const moe::ExpertSlots& slots);
+
+  /// Sum of squares of this rank's reduced gradients (fp64).
+  double gradient_square() const;
+  void scale_gradient(double factor);
+  void step(std::int64_t step, const AdamWOptions& options);
+
+  /// Fills the slots of `next` on every rank from the shards and drops old gradients.
+  void deliver(const plan::Placement& next, moe::ExpertSlots& slots);
+
+  /// Bytes that the last reduce and deliver sent to other ranks.
+  std::int64_t bytes_sent() const;
+  double seconds() const;  // wall time of the last reduce + step + deliver
+
+  const ShardMap& map() const;
+  /// Flat tensors [elements(rank)], experts one after the other: for checkpoints.
+  at::Tensor master, moment, square, gradient;
+};
+
+}  // namespace lrmoe::optim

@@ -1,0 +1,65 @@
+// Strategies: how experts are placed and how a step's pairs are routed over
+// their instances. Pure functions of their inputs: every rank calls them with
+// the same tables and gets the same bytes, so no plan is ever sent.
+#pragma once
+
+#include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lrmoe/plan/types.h"
+
+namespace lrmoe::plan {
+
+/// Settings of all strategies; each reads those that concern it.
+struct StrategyOptions {
+  std::string name = "fixed";
+  /// fixed-capacity: expert capacity = floor(cf * pairs / E).
+  /// symi: slot capacity = floor(cf * pairs / (R * S)). Infinity: dropless.
+  double capacity_factor = std::numeric_limits<double>::infinity();
+};
+
+/// What `Strategy::route` works from.
+struct RouteInput {
+  Cluster cluster;
+  Counts demand;        // [R, E], this micro-batch
+  Placement placement;  // [R, S], in force now
+  bool evaluate = false;  // evaluation: no drops, everything whole, whatever the options
+};
+
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+  virtual std::string_view name() const = 0;
+
+  /// True when experts never move: the optimizer stays with the owner and no
+  /// expert weights are exchanged.
+  virtual bool owns_experts() const { return false; }
+
+  /// The placement before any demand was seen.
+  virtual Placement initial(const Cluster& cluster) const = 0;
+
+  /// The placement of the next step. `demand` [R, E]: this step's, summed over
+  /// its micro-batches; `present`: the placement in force.
+  virtual Placement place(const Cluster& cluster, const Counts& demand,
+                          const Placement& present) const = 0;
+
+  /// The plan of this micro-batch on the placement in force.
+  virtual Plan route(const RouteInput& input) const = 0;
+};
+
+/// Errors: InputError for an unknown name (it lists those that exist) and for
+/// settings that make no sense.
+std::unique_ptr<const Strategy> make_strategy(const StrategyOptions& options);
+std::vector<std::string> strategy_names();
+
+/// InputError unless 1 <= k <= E, R, S >= 1 and R * S >= E.
+void check_cluster(const Cluster& cluster);
+
+/// InternalError unless the plan keeps the rules stated at `Plan`, every route
+/// ends where its expert is placed and every expert has an instance.
+void check_plan(const Plan& plan);
+
+}  // namespace lrmoe::plan
