@@ -1,0 +1,1 @@
+// Owns the precompiled header, so that it can be built before any other source exists.
