@@ -30,8 +30,10 @@ foreach(name IN ITEMS c10 torch_cpu c10_cuda torch_cuda torch)
 endforeach()
 
 add_library(LibTorch INTERFACE)
-target_include_directories(LibTorch SYSTEM INTERFACE
-  "${torch_root}/include" "${torch_root}/include/torch/csrc/api/include")
+# Behind the system's own folders: the wheel brings a copy of fmt, newer than the
+# one that Debian's spdlog was built with.
+target_compile_options(LibTorch INTERFACE "SHELL:-idirafter ${torch_root}/include"
+  "SHELL:-idirafter ${torch_root}/include/torch/csrc/api/include")
 target_link_options(LibTorch INTERFACE
   "LINKER:-rpath,${torch_root}/lib" "LINKER:-rpath-link,${torch_root}/lib")
 target_link_libraries(LibTorch INTERFACE
