@@ -13,6 +13,8 @@
 
 namespace lrmoe::plan {
 
+class ScoreCurves;  // plan/curve.h
+
 /// Settings of all strategies; each reads those that concern it.
 struct StrategyOptions {
   std::string name = "fixed";
@@ -27,6 +29,8 @@ struct RouteInput {
   Counts demand;        // [R, E], this micro-batch
   Placement placement;  // [R, S], in force now
   bool evaluate = false;  // evaluation: no drops, everything whole, whatever the options
+  const ScoreCurves* curves = nullptr;  // of earlier steps; null: every expert's is flat
+  std::int64_t draw = 0;                // u in [0, 1), in 2^-kQuotaBits
 };
 
 class Strategy {
@@ -42,9 +46,9 @@ class Strategy {
   virtual Placement initial(const Cluster& cluster) const = 0;
 
   /// The placement of the next step. `demand` [R, E]: this step's, summed over
-  /// its micro-batches; `present`: the placement in force.
-  virtual Placement place(const Cluster& cluster, const Counts& demand,
-                          const Placement& present) const = 0;
+  /// its micro-batches; `present`: the placement in force; `curves`: as in RouteInput.
+  virtual Placement place(const Cluster& cluster, const Counts& demand, const Placement& present,
+                          const ScoreCurves* curves = nullptr) const = 0;
 
   /// The plan of this micro-batch on the placement in force.
   virtual Plan route(const RouteInput& input) const = 0;

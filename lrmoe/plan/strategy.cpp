@@ -1,0 +1,74 @@
+#include "lrmoe/plan/strategy.h"
+
+#include <array>
+
+#include "lrmoe/base/error.h"
+#include "lrmoe/plan/fixed.h"
+#include "lrmoe/plan/symi.h"
+
+namespace lrmoe::plan {
+namespace {
+
+struct Entry {
+  std::string_view name;
+  std::unique_ptr<const Strategy> (*make)(const StrategyOptions&);
+};
+
+constexpr std::array kStrategies = {
+    Entry{"fixed", make_fixed},
+    Entry{"fixed-capacity", make_fixed_capacity},
+    Entry{"symi", make_symi},
+};
+
+}  // namespace
+
+std::unique_ptr<const Strategy> make_strategy(const StrategyOptions& options) {
+  std::string known;
+  for (const Entry& entry : kStrategies) {
+    if (entry.name == options.name) {
+      return entry.make(options);
+    }
+    known += (known.empty() ? "" : ", ") + std::string(entry.name);
+  }
+  throw InputError("[strategy] there is no strategy \"" + options.name + "\"; those that exist: " +
+                   known);
+}
+
+std::vector<std::string> strategy_names() {
+  std::vector<std::string> names;
+  for (const Entry& entry : kStrategies) {
+    names.emplace_back(entry.name);
+  }
+  return names;
+}
+
+void check_cluster(const Cluster& cluster) {
+  const auto positive = [](const char* what, int value) {
+    if (value < 1) {
+      throw InputError("[cluster] " + std::string(what) + " must be 1 or more, not " +
+                       std::to_string(value));
+    }
+  };
+  positive("ranks", cluster.ranks);
+  positive("experts", cluster.experts);
+  positive("slots", cluster.slots);
+  positive("top_k", cluster.top_k);
+  if (cluster.ranks_per_node < 0) {
+    throw InputError("[cluster] ranks_per_node must be 0 (one node) or more, not " +
+                     std::to_string(cluster.ranks_per_node));
+  }
+  if (cluster.top_k > cluster.experts) {
+    throw InputError("[cluster] top_k " + std::to_string(cluster.top_k) + " is more than the " +
+                     std::to_string(cluster.experts) + " experts; it must be at most " +
+                     std::to_string(cluster.experts));
+  }
+  if (std::int64_t{cluster.ranks} * cluster.slots < cluster.experts) {
+    const int least = (cluster.experts + cluster.ranks - 1) / cluster.ranks;
+    throw InputError("[cluster] " + std::to_string(cluster.ranks) + " ranks with " +
+                     std::to_string(cluster.slots) + " slots each cannot hold " +
+                     std::to_string(cluster.experts) + " experts; slots must be at least " +
+                     std::to_string(least));
+  }
+}
+
+}  // namespace lrmoe::plan
