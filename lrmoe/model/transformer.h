@@ -1,0 +1,60 @@
+// A decoder-only transformer over bytes: embedding, blocks of attention and MoE
+// (or dense) gated MLP, head. Every rank holds the dense parameters whole and
+// its own experts; a forward or backward pass is collective because of the MoE
+// layers.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lrmoe/comm/communicator.h"
+#include "lrmoe/model/config.h"
+#include "lrmoe/moe/layer.h"
+#include "lrmoe/plan/strategy.h"
+
+namespace lrmoe::model {
+
+/// A dense parameter: the same on every rank. Its gradient is this rank's share.
+struct Parameter {
+  std::string name;
+  at::Tensor value;  // leaf, requires grad; fp32, or fp64 in tests
+  bool decay = false;  // weight decay: matrices only
+};
+
+class Transformer {
+ public:
+  /// `communicator` and `strategy` outlive the model. Every weight depends on
+  /// (seed, its name) alone. `dtype`: of the matmuls; with bfloat16 the dense
+  /// weights stay fp32 and are cast where they are used, and norms, softmax,
+  /// residual stream and loss are fp32.
+  Transformer(const ModelConfig& config, int slots, comm::Communicator& communicator,
+              const plan::Strategy& strategy, std::uint64_t seed, at::ScalarType dtype);
+  ~Transformer();
+  Transformer(Transformer&&) noexcept;
+
+  struct Loss {
+    at::Tensor cross_entropy;  // scalar: sum over this rank's tokens
+    at::Tensor aux;            // scalar: sum over the MoE layers of this rank's share
+  };
+  /// tokens, targets: [B, S] int64; B may be 0 and may differ between ranks.
+  Loss loss(const at::Tensor& tokens, const at::Tensor& targets, const moe::StepInfo& info);
+
+  /// [B, S, vocabulary], fp32.
+  at::Tensor logits(const at::Tensor& tokens, const moe::StepInfo& info);
+
+  /// In a fixed order; routers included, experts not.
+  const std::vector<Parameter>& parameters() const;
+
+  /// The MoE layers, in order; layer_of()[i] is the block that moe_layers()[i] sits in.
+  const std::vector<std::unique_ptr<moe::MoeLayer>>& moe_layers() const;
+  const std::vector<int>& layer_of() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lrmoe::model
