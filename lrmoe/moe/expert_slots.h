@@ -3,6 +3,9 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "lrmoe/plan/types.h"
 
 namespace lrmoe::moe {
@@ -20,6 +23,8 @@ struct ExpertSlots {
   std::int32_t expert(int s) const { return placement.at(rank, s); }
   /// Slot that computes `expert` here (its first), or -1.
   int slot_of(std::int32_t expert) const;
+  /// Slots of `of_rank` that compute: used, and the first of their expert there.
+  std::vector<int> instances(int of_rank) const;
   /// Takes a new placement; the weights' contents are the caller's to fill,
   /// gradients are dropped.
   void reset(const plan::Placement& next);

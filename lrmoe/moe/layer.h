@@ -50,6 +50,9 @@ class MoeLayer {
   /// Sigmoid router: e_score_correction_bias [E] fp32, no gradient; replicated.
   at::Tensor router_bias;
 
+  /// The first value of an expert's flat parameters [gate_up 2nd | down dn]: fp32 [3dn].
+  at::Tensor initial_expert(int expert) const;
+
   ExpertSlots& slots();
   const model::MoeConfig& config() const;
   const plan::Cluster& cluster() const;

@@ -9,6 +9,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -53,12 +54,22 @@ class ExpertOptimizer {
   void deliver(const plan::Placement& next, moe::ExpertSlots& slots);
 
   /// Bytes that the last reduce and deliver sent to other ranks.
-  std::int64_t bytes_sent() const;
-  double seconds() const;  // wall time of the last reduce + step + deliver
+  std::int64_t bytes_sent() const { return bytes_; }
+  double seconds() const { return seconds_; }  // wall time of the last reduce + step + deliver
 
-  const ShardMap& map() const;
+  const ShardMap& map() const { return map_; }
   /// Flat tensors [elements(rank)], experts one after the other: for checkpoints.
   at::Tensor master, moment, square, gradient;
+
+ private:
+  at::Tensor part(const at::Tensor& flat, int expert) const;
+  at::Tensor gather_rows(const moe::ExpertSlots& slots, const std::vector<int>& mine);
+  void count_bytes(const std::vector<std::int64_t>& elements, std::size_t element_size);
+
+  ShardMap map_;
+  comm::Communicator& comm_;
+  std::int64_t bytes_ = 0;
+  double seconds_ = 0.0;
 };
 
 }  // namespace lrmoe::optim

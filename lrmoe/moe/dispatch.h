@@ -1,0 +1,79 @@
+// How pairs travel from their token's rank to an expert's rank and back: who
+// sends which rows where, and how the received pairs line up for the grouped
+// GEMMs. Indices only; the same structure serves the forward pass (all pairs)
+// and the backward pass (kept pairs).
+//
+// A token travels once to each rank to which one of its pairs goes: a *row*.
+// Source order of the pairs: (destination, expert, token). Destination order:
+// (expert's slot, source, token), so every expert's pairs are contiguous.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <span>
+#include <vector>
+
+#include "lrmoe/comm/communicator.h"
+#include "lrmoe/moe/expert_slots.h"
+#include "lrmoe/plan/types.h"
+
+namespace lrmoe::moe {
+
+/// This rank's pairs in source order. A pair is named t * k + j.
+struct RoutedPairs {
+  std::vector<std::int64_t> pair;      // [P]
+  std::vector<std::int64_t> per_rank;  // [R] how many go to each rank
+};
+
+/// Assigns pairs to the instances of their experts as `split` says for this
+/// source: an expert's pairs in the order given fill its routes in order of rank.
+///   experts: [T * k] expert of each pair; expert_count for a pair that stays out.
+/// Pairs beyond an expert's routes are dropped: the last ones.
+RoutedPairs route_pairs(std::span<const std::int64_t> experts, int expert_count,
+                        std::span<const plan::Route> routes_of_source, int ranks);
+
+/// The routes of one source: a contiguous part of a sorted split.
+std::span<const plan::Route> routes_of(const plan::Split& split, int source);
+
+/// Pairs of one slot in destination order.
+struct Group {
+  int slot = 0;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+struct Dispatch {
+  // At the source.
+  std::vector<std::int64_t> send_pairs, send_rows;  // [R]
+  at::Tensor pair;         // [P] int64: the pairs in source order
+  at::Tensor row_token;    // [N] int64: token of each row sent, by destination, then token
+  at::Tensor token_rows;   // [N] int64: the rows of token 0, of token 1, ... in order of rank
+  at::Tensor token_begin;  // [T + 1] int64: where each token's rows begin in token_rows
+  // At the destination.
+  std::vector<std::int64_t> receive_pairs, receive_rows;  // [R]
+  std::vector<Group> groups;  // every instance of this rank, in order of slot; may be empty ranges
+  at::Tensor arrival;         // [P'] int64: where the i-th pair stands in order of arrival
+  at::Tensor row;             // [P'] int64: its row among the received rows
+  at::Tensor row_pairs;       // [P'] int64: the pairs of row 0, of row 1, ... (in destination order)
+  at::Tensor row_begin;       // [N' + 1] int64
+
+  std::int64_t pairs_here() const { return arrival.numel(); }
+  std::int64_t rows_here() const { return row_begin.numel() - 1; }
+  /// Bytes of index data sent to other ranks to build this.
+  std::int64_t index_bytes = 0;
+};
+
+/// Builds both sides. Collective: exchanges row counts and the pairs' rows;
+/// pair counts come from `split`.
+///   tokens: T of this rank; top_k: k, to find a pair's token.
+Dispatch make_dispatch(comm::Communicator& communicator, const RoutedPairs& pairs,
+                       std::int64_t tokens, int top_k, const plan::Split& split,
+                       const ExpertSlots& slots);
+
+/// out[i] = sum of weight * rows over rows listed [begin[i], begin[i + 1]) in
+/// `index`, in that order, accumulated in fp32 or wider. weights: [index] or
+/// undefined for 1.
+at::Tensor sum_rows(const at::Tensor& rows, const at::Tensor& index, const at::Tensor& begin,
+                    const at::Tensor& weights);
+
+}  // namespace lrmoe::moe

@@ -1,0 +1,39 @@
+// The routed experts over all ranks as one autograd function: dispatch, grouped
+// gated MLPs, combine; and the same way back.
+//
+// Forward, per rank: one x row per (token, rank) out; g, u = Wg x, Wu x;
+// a = silu(g) * u; y = Wd a; per row sum_k p_k y_k back; summed over ranks in
+// order of rank.
+// Backward: delta = dL/do travels as x did; r = Wd^T delta; dp = <r, a>;
+// da = p r; dWd = p delta a^T; d[g, u] and so dWg, dWu, dx; one dx row per
+// (token, rank) and one dp per pair back.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <vector>
+
+#include "lrmoe/comm/communicator.h"
+#include "lrmoe/cost/work.h"
+#include "lrmoe/moe/expert_slots.h"
+#include "lrmoe/plan/types.h"
+
+namespace lrmoe::moe {
+
+/// What one call works with. The communicator outlives the backward pass.
+struct ExpertsCall {
+  comm::Communicator* communicator = nullptr;
+  std::shared_ptr<const plan::Plan> plan;
+  std::vector<std::int64_t> experts;      // [T * k] the expert of each pair of this rank
+  std::shared_ptr<cost::LayerWork> work;  // filled in by both passes
+  bool backward = true;                   // false: nothing is kept for a backward pass
+};
+
+/// o [T, d] = sum over each token's pairs of p_k y_k; dropped pairs add nothing
+/// and have no gradient. Collective, and so is its backward pass.
+///   x: [T, d]; gates: p [T, k] fp32 (fp64 when x is); slots: of this rank, in x's dtype.
+at::Tensor experts(const at::Tensor& x, const at::Tensor& gates, const ExpertSlots& slots,
+                   ExpertsCall call);
+
+}  // namespace lrmoe::moe

@@ -1,0 +1,155 @@
+#include "lrmoe/moe/layer.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include "lrmoe/base/hash.h"
+#include "lrmoe/base/stopwatch.h"
+#include "lrmoe/moe/experts.h"
+#include "lrmoe/moe/router.h"
+
+namespace lrmoe::moe {
+namespace {
+
+at::Tensor normal(std::uint64_t seed, std::int64_t count, double std) {
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  return at::empty({count}, at::kFloat).normal_(0.0, std, generator);
+}
+
+std::vector<std::int64_t> to_vector(const at::Tensor& ids) {
+  const at::Tensor flat = ids.to(at::kCPU).reshape({-1}).contiguous();
+  const auto* data = flat.const_data_ptr<std::int64_t>();
+  return {data, data + flat.numel()};
+}
+
+}  // namespace
+
+struct MoeLayer::Impl {
+  model::MoeConfig config;
+  int layer;
+  comm::Communicator& comm;
+  const plan::Strategy& strategy;
+  std::uint64_t seed;
+  double init_std;
+  plan::Cluster cluster;
+  ExpertSlots slots;
+  plan::Counts step_demand;
+  std::vector<plan::Plan> plans;
+  std::vector<std::shared_ptr<cost::LayerWork>> work;
+
+  plan::Counts gather_demand(std::span<const std::int64_t> experts) const {
+    std::vector<std::int32_t> mine(static_cast<std::size_t>(cluster.experts), 0);
+    for (const auto e : experts) {
+      ++mine[static_cast<std::size_t>(e)];
+    }
+    plan::Counts demand(cluster.ranks, cluster.experts);
+    comm.all_gather(comm::view(std::span<const std::int32_t>(mine)),
+                    comm::view(std::span<std::int32_t>(demand.values)));
+    return demand;
+  }
+
+  // f_e: each expert's share of the pairs of all ranks.
+  at::Tensor fractions(const plan::Counts& demand, at::ScalarType dtype) const {
+    std::vector<double> f(static_cast<std::size_t>(demand.cols), 0.0);
+    double all = 0.0;
+    for (int r = 0; r < demand.rows; ++r) {
+      for (int e = 0; e < demand.cols; ++e) {
+        f[static_cast<std::size_t>(e)] += demand.at(r, e);
+        all += demand.at(r, e);
+      }
+    }
+    return at::tensor(f, at::kDouble).div_(std::max(all, 1.0)).to(dtype);
+  }
+};
+
+MoeLayer::MoeLayer(const model::MoeConfig& config, int layer, int slots,
+                   comm::Communicator& communicator, const plan::Strategy& strategy,
+                   std::uint64_t seed, double init_std, at::ScalarType weights)
+    : impl_(new Impl{config, layer, communicator, strategy, seed, init_std,
+                     {communicator.size(), config.experts, slots, config.top_k, 0},
+                     {}, plan::Counts(communicator.size(), config.experts), {}, {}}) {
+  plan::check_cluster(impl_->cluster);
+  const auto wide = weights == at::kDouble ? at::kDouble : at::kFloat;
+  const std::uint64_t router_seed = hash({seed, static_cast<std::uint64_t>(layer), hash("router")});
+  router_weight = normal(router_seed, std::int64_t{config.experts} * config.hidden, init_std)
+                      .view({config.experts, config.hidden})
+                      .to(wide)
+                      .requires_grad_();
+  if (config.router == model::RouterKind::sigmoid) {
+    router_bias = at::zeros({config.experts}, wide);
+  }
+  auto& s = impl_->slots;
+  s.rank = communicator.rank();
+  s.placement = strategy.initial(impl_->cluster);
+  s.gate_up = at::zeros({slots, 2 * config.expert_width, config.hidden}, weights).requires_grad_();
+  s.down = at::zeros({slots, config.hidden, config.expert_width}, weights).requires_grad_();
+}
+
+at::Tensor MoeLayer::initial_expert(int expert) const {
+  const auto& c = impl_->config;
+  const std::uint64_t seed = hash({impl_->seed, static_cast<std::uint64_t>(impl_->layer),
+                                   hash("expert"), static_cast<std::uint64_t>(expert)});
+  return normal(seed, std::int64_t{3} * c.hidden * c.expert_width, impl_->init_std);
+}
+
+MoeLayer::Output MoeLayer::forward(const at::Tensor& x, const StepInfo& info) {
+  const Stopwatch watch;
+  auto work = std::make_shared<cost::LayerWork>();
+  work->tokens = x.size(0);
+
+  const Routing routing = route(x, router_weight, router_bias, impl_->config);
+  ExpertsCall call;
+  call.communicator = &impl_->comm;
+  call.experts = to_vector(routing.ids);
+  call.backward = !info.evaluate;
+  call.work = work;
+
+  const Stopwatch exchange;
+  const plan::Counts demand = impl_->gather_demand(call.experts);
+  work->exchange_seconds += exchange.seconds();
+  const Stopwatch planning;
+  call.plan = std::make_shared<const plan::Plan>(impl_->strategy.route(
+      {impl_->cluster, demand, impl_->slots.placement, info.evaluate}));
+  work->plan_seconds += planning.seconds();
+  work->forward_seconds += watch.seconds();
+
+  Output out;
+  const at::Tensor fraction = fractions(demand, routing.share.scalar_type());
+  const auto plan = call.plan;
+  out.y = experts(x, routing.gates, impl_->slots, std::move(call));
+  std::int64_t pairs = 0;
+  for (const auto count : demand.values) {
+    pairs += count;
+  }
+  out.aux = load_loss(routing.share, fraction, std::max<std::int64_t>(pairs / impl_->config.top_k, 1));
+  if (!info.evaluate) {
+    for (std::size_t i = 0; i < demand.values.size(); ++i) {
+      impl_->step_demand.values[i] += demand.values[i];
+    }
+    impl_->plans.push_back(*plan);
+    impl_->work.push_back(work);
+  }
+  return out;
+}
+
+plan::Placement MoeLayer::finish_step() {
+  if (router_bias.defined()) {
+    // Towards an even load without a loss (Wang et al., arXiv 2408.15664).
+    const at::Tensor f = fractions(impl_->step_demand, router_bias.scalar_type());
+    router_bias.add_(at::sign(f.mean() - f), impl_->config.bias_rate);
+  }
+  plan::Placement next = impl_->strategy.place(impl_->cluster, impl_->step_demand,
+                                               impl_->slots.placement);
+  impl_->step_demand = plan::Counts(impl_->cluster.ranks, impl_->cluster.experts);
+  impl_->plans.clear();
+  impl_->work.clear();
+  return next;
+}
+
+ExpertSlots& MoeLayer::slots() { return impl_->slots; }
+const model::MoeConfig& MoeLayer::config() const { return impl_->config; }
+const plan::Cluster& MoeLayer::cluster() const { return impl_->cluster; }
+const plan::Counts& MoeLayer::step_demand() const { return impl_->step_demand; }
+const std::vector<plan::Plan>& MoeLayer::plans() const { return impl_->plans; }
+const std::vector<std::shared_ptr<cost::LayerWork>>& MoeLayer::work() const { return impl_->work; }
+
+}  // namespace lrmoe::moe
