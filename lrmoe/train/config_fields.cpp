@@ -1,0 +1,316 @@
+#include "lrmoe/train/config_fields.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "lrmoe/base/names.h"
+#include "lrmoe/model/presets.h"
+
+namespace lrmoe::train {
+namespace {
+
+constexpr std::int64_t kMany = std::numeric_limits<std::int64_t>::max();
+
+/// Real numbers that a key takes.
+struct Range {
+  double low = 0;
+  double high = std::numeric_limits<double>::infinity();
+  bool low_open = false;
+  bool high_open = false;
+  bool infinity = false;  // whether `inf` is a value
+
+  bool holds(double x) const {
+    if (std::isnan(x) || (std::isinf(x) && !infinity)) {
+      return false;
+    }
+    return (low_open ? x > low : x >= low) && (high_open ? x < high : x <= high);
+  }
+  std::string text() const {
+    std::string out = "a number " + std::string(low_open ? "above " : "at least ") + print(low);
+    if (std::isfinite(high)) {
+      out += std::string(high_open ? " and below " : " and at most ") + print(high);
+    }
+    return out + (infinity ? ", or inf" : "");
+  }
+  static std::string print(double x) {
+    return x == std::floor(x) ? std::to_string(static_cast<std::int64_t>(x)) : print_value(x);
+  }
+};
+constexpr Range kPositive{.low_open = true};
+constexpr Range kNotNegative{};
+constexpr Range kFraction{.high = 1};
+constexpr Range kBelowOne{.high = 1, .high_open = true};
+
+/// Adds the keys of one section, each a member of the section's struct.
+template <class S>
+class Section {
+ public:
+  Section(std::vector<Field>& fields, std::string name, S Config::*part)
+      : fields_(fields), name_(std::move(name)), part_(part) {}
+
+  template <class T>
+  Field& integer(const std::string& key, T S::*member, std::int64_t low,
+                 std::int64_t high = kMany) {
+    if constexpr (sizeof(T) < sizeof(std::int64_t)) {
+      high = std::min<std::int64_t>(high, std::numeric_limits<T>::max());
+    }
+    std::string expected = "a whole number, at least " + std::to_string(low);
+    if (high < std::numeric_limits<std::int32_t>::max()) {
+      expected += " and at most " + std::to_string(high);
+    }
+    return add(
+        key, expected, member, [](const T& x) { return Value(static_cast<std::int64_t>(x)); },
+        [low, high](T& x, const Value& value) {
+          const auto* whole = std::get_if<std::int64_t>(&value);
+          if (whole == nullptr || *whole < low || *whole > high) {
+            return false;
+          }
+          x = static_cast<T>(*whole);
+          return true;
+        });
+  }
+
+  Field& real(const std::string& key, double S::*member, Range range) {
+    return add(
+        key, range.text(), member, [](double x) { return Value(x); },
+        [range](double& x, const Value& value) {
+          const auto* whole = std::get_if<std::int64_t>(&value);
+          const auto* number = std::get_if<double>(&value);
+          if (whole == nullptr && number == nullptr) {
+            return false;
+          }
+          const double wanted = whole != nullptr ? static_cast<double>(*whole) : *number;
+          x = range.holds(wanted) ? wanted : x;
+          return range.holds(wanted);
+        });
+  }
+
+  Field& flag(const std::string& key, bool S::*member) {
+    return add(
+        key, "true or false", member, [](bool x) { return Value(x); },
+        [](bool& x, const Value& value) {
+          const auto* wanted = std::get_if<bool>(&value);
+          x = wanted != nullptr ? *wanted : x;
+          return wanted != nullptr;
+        });
+  }
+
+  Field& text(const std::string& key, std::string S::*member, const std::string& expected) {
+    return add(
+        key, expected, member, [](const std::string& x) { return Value(x); },
+        [](std::string& x, const Value& value) {
+          const auto* wanted = std::get_if<std::string>(&value);
+          x = wanted != nullptr ? *wanted : x;
+          return wanted != nullptr;
+        });
+  }
+
+  /// One of some named values.
+  template <class T>
+  Field& choice(const std::string& key, T S::*member,
+                const std::vector<std::pair<std::string, T>>& choices) {
+    std::vector<std::string> names;
+    for (const auto& [name, ignored] : choices) {
+      names.push_back(quote(name));
+    }
+    return add(
+        key, join(names, " or "), member,
+        [choices](const T& x) {
+          for (const auto& [name, value] : choices) {
+            if (value == x) {
+              return Value(name);
+            }
+          }
+          return Value();
+        },
+        [choices](T& x, const Value& value) {
+          const auto* wanted = std::get_if<std::string>(&value);
+          for (const auto& [name, choice_value] : choices) {
+            if (wanted != nullptr && *wanted == name) {
+              x = choice_value;
+              return true;
+            }
+          }
+          return false;
+        });
+  }
+
+  Field& list(const std::string& key, std::vector<int> S::*member, std::int64_t low,
+              std::int64_t high) {
+    return add(
+        key, "a list of whole numbers from " + std::to_string(low), member,
+        [](const std::vector<int>& x) { return Value(std::vector<std::int64_t>(x.begin(), x.end())); },
+        [low, high](std::vector<int>& x, const Value& value) {
+          const auto* wanted = std::get_if<std::vector<std::int64_t>>(&value);
+          if (wanted == nullptr) {
+            return false;
+          }
+          for (const std::int64_t item : *wanted) {
+            if (item < low || item > high) {
+              return false;
+            }
+          }
+          x.assign(wanted->begin(), wanted->end());
+          return true;
+        });
+  }
+
+ private:
+  template <class Member, class Get, class Set>
+  Field& add(const std::string& key, const std::string& expected, Member S::*member, Get get,
+             Set set) {
+    Field field;
+    field.section = name_;
+    field.key = key;
+    field.expected = expected;
+    field.get = [part = part_, member, get](const Config& c) { return get(c.*part.*member); };
+    field.set = [part = part_, member, set](Config& c, const Value& value) {
+      return set(c.*part.*member, value);
+    };
+    return fields_.emplace_back(std::move(field));
+  }
+
+  std::vector<Field>& fields_;
+  std::string name_;
+  S Config::*part_;
+};
+
+void add_data(std::vector<Field>& fields) {
+  Section section(fields, "data", &Config::data);
+  section.text("path", &DataConfig::path, "a text file or a folder, in quotes");
+  section.real("validation_fraction", &DataConfig::validation_fraction, kBelowOne).fixed_on_resume =
+      true;
+}
+
+void add_model(std::vector<Field>& fields) {
+  using model::ModelConfig;
+  const std::size_t first = fields.size();
+  Field preset;
+  preset.section = "model";
+  preset.key = "preset";
+  preset.expected = "one of " + join(model::preset_names());
+  preset.before_others = true;
+  preset.get = [](const Config&) { return Value(); };
+  preset.set = [](Config& config, const Value& value) {
+    const auto* name = std::get_if<std::string>(&value);
+    return name != nullptr && model::apply_preset(*name, config.model);
+  };
+  fields.push_back(std::move(preset));
+
+  Section section(fields, "model", &Config::model);
+  section.integer("vocabulary", &ModelConfig::vocabulary, 256, 1 << 20);
+  section.integer("layers", &ModelConfig::layers, 1, 1024);
+  section.integer("hidden", &ModelConfig::hidden, 1, 65536);
+  section.integer("heads", &ModelConfig::heads, 1, 1024);
+  section.integer("kv_heads", &ModelConfig::kv_heads, 1, 1024);
+  section.integer("experts", &ModelConfig::experts, 1, 4096);
+  section.integer("top_k", &ModelConfig::top_k, 1, 4096);
+  section.integer("expert_width", &ModelConfig::expert_width, 1, 65536);
+  section.integer("shared_experts", &ModelConfig::shared_experts, 0, 1024);
+  section.list("dense_layers", &ModelConfig::dense_layers, 0, 1023);
+  section.integer("dense_width", &ModelConfig::dense_width, 0, 1 << 20);
+  section.choice<model::RouterKind>(
+      "router", &ModelConfig::router,
+      {{"softmax", model::RouterKind::softmax}, {"sigmoid", model::RouterKind::sigmoid}});
+  section.flag("renormalise", &ModelConfig::renormalise);
+  section.real("routed_scale", &ModelConfig::routed_scale, kPositive);
+  section.real("bias_rate", &ModelConfig::bias_rate, kNotNegative);
+  section.integer("sequence", &ModelConfig::sequence, 1, 1 << 20);
+  section.real("rope_theta", &ModelConfig::rope_theta, kPositive);
+  section.real("norm_eps", &ModelConfig::norm_eps, kPositive);
+  section.real("init_std", &ModelConfig::init_std, kPositive);
+  for (std::size_t i = first; i < fields.size(); ++i) {
+    fields[i].fixed_on_resume = true;
+  }
+}
+
+void add_train(std::vector<Field>& fields) {
+  Section section(fields, "train", &Config::train);
+  section.integer("steps", &TrainConfig::steps, 1);
+  section.integer("tokens_per_step", &TrainConfig::tokens_per_step, 1, std::int64_t{1} << 40);
+  section.integer("seed", &TrainConfig::seed, 0).fixed_on_resume = true;
+  section.real("learning_rate", &TrainConfig::learning_rate, kPositive);
+  section.integer("warmup", &TrainConfig::warmup, 0);
+  section.real("final_rate", &TrainConfig::final_rate, kFraction);
+  section.real("weight_decay", &TrainConfig::weight_decay, kNotNegative);
+  section.real("beta1", &TrainConfig::beta1, kBelowOne);
+  section.real("beta2", &TrainConfig::beta2, kBelowOne);
+  section.real("clip", &TrainConfig::clip, kNotNegative);
+  section.real("aux_loss", &TrainConfig::aux_loss, kNotNegative);
+  section.integer("accumulation", &TrainConfig::accumulation, 1, 1 << 20);
+  section.choice<Dtype>("dtype", &TrainConfig::dtype,
+                        {{"float32", Dtype::float32}, {"bfloat16", Dtype::bfloat16}})
+      .fixed_on_resume = true;
+  section.integer("checkpoint_every", &TrainConfig::checkpoint_every, 0);
+  section.integer("keep", &TrainConfig::keep, 1);
+  section.integer("evaluate_every", &TrainConfig::evaluate_every, 0);
+  section.integer("evaluate_tokens", &TrainConfig::evaluate_tokens, 1);
+}
+
+void add_parallel(std::vector<Field>& fields) {
+  Section section(fields, "parallel", &Config::parallel);
+  section.text("engine", &ParallelConfig::engine, "the name of an engine, in quotes");
+  section.integer("ranks", &ParallelConfig::ranks, 1, 4096);
+  section.integer("slots", &ParallelConfig::slots, 0, 65536);
+}
+
+void add_strategy(std::vector<Field>& fields) {
+  using plan::StrategyOptions;
+  Section section(fields, "strategy", &Config::strategy);
+  section.text("name", &StrategyOptions::name, "the name of a strategy, in quotes");
+  section
+      .real("capacity_factor", &StrategyOptions::capacity_factor,
+            {.low_open = true, .infinity = true})
+      .of_strategy = true;
+}
+
+std::vector<Field> make_fields() {
+  std::vector<Field> fields;
+  add_data(fields);
+  add_model(fields);
+  add_train(fields);
+  add_parallel(fields);
+  add_strategy(fields);
+  return fields;
+}
+
+}  // namespace
+
+const std::vector<Field>& config_fields() {
+  static const std::vector<Field> fields = make_fields();
+  return fields;
+}
+
+std::vector<std::string> section_names() {
+  std::vector<std::string> names;
+  for (const Field& field : config_fields()) {
+    if (names.empty() || names.back() != field.section) {
+      names.push_back(field.section);
+    }
+  }
+  return names;
+}
+
+std::vector<std::string> key_names(std::string_view section) {
+  std::vector<std::string> names;
+  for (const Field& field : config_fields()) {
+    if (field.section == section) {
+      names.push_back(field.key);
+    }
+  }
+  return names;
+}
+
+const Field* find_field(std::string_view section, std::string_view key) {
+  for (const Field& field : config_fields()) {
+    if (field.section == section && field.key == key) {
+      return &field;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace lrmoe::train
