@@ -6,12 +6,20 @@
 // agreeing arguments) and blocking. Reductions add in rank order,
 // ((r0 + r1) + r2) + ..., so results have the same bits on every rank and in
 // every run. When a rank fails, every other rank's operation throws a PeerError
-// that names the rank that failed; nobody waits for ever.
+// that names the rank that failed; nobody waits for ever. Ranks that disagree
+// (another operation, dtype, count or reduction) all get the same InternalError.
+//
+// Aliasing: while an operation runs, no other thread may write to its inputs or
+// touch its outputs. A rank's output overlaps none of its inputs, but for two
+// cases that save a copy: all_gather may find `in` at its place in `out`, and
+// reduce_scatter may write `out` onto its own slice of `in`. Inputs may overlap
+// each other, outputs may not. After a failure outputs hold anything.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <type_traits>
 
@@ -58,9 +66,7 @@ ConstBuffer view(std::span<const T> s) {
   return {s.data(), static_cast<std::int64_t>(s.size()), dtype_of<T>()};
 }
 template <class T>
-Buffer view(std::span<T> s)
-  requires(!std::is_const_v<T>)
-{
+Buffer view(std::span<T> s) requires(!std::is_const_v<T>) {
   return {s.data(), static_cast<std::int64_t>(s.size()), dtype_of<T>()};
 }
 
