@@ -1,4 +1,4 @@
-#include "lrmoe/model/presets.h"
+#include "lrmoe/model/config_presets.h"
 
 namespace lrmoe::model {
 namespace {

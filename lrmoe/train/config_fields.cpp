@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "lrmoe/base/names.h"
-#include "lrmoe/model/presets.h"
+#include "lrmoe/model/config_presets.h"
 
 namespace lrmoe::train {
 namespace {
