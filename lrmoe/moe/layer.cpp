@@ -113,7 +113,7 @@ MoeLayer::Output MoeLayer::forward(const at::Tensor& x, const StepInfo& info) {
   work->forward_seconds += watch.seconds();
 
   Output out;
-  const at::Tensor fraction = fractions(demand, routing.share.scalar_type());
+  const at::Tensor fraction = impl_->fractions(demand, routing.share.scalar_type());
   const auto plan = call.plan;
   out.y = experts(x, routing.gates, impl_->slots, std::move(call));
   std::int64_t pairs = 0;
@@ -134,7 +134,7 @@ MoeLayer::Output MoeLayer::forward(const at::Tensor& x, const StepInfo& info) {
 plan::Placement MoeLayer::finish_step() {
   if (router_bias.defined()) {
     // Towards an even load without a loss (Wang et al., arXiv 2408.15664).
-    const at::Tensor f = fractions(impl_->step_demand, router_bias.scalar_type());
+    const at::Tensor f = impl_->fractions(impl_->step_demand, router_bias.scalar_type());
     router_bias.add_(at::sign(f.mean() - f), impl_->config.bias_rate);
   }
   plan::Placement next = impl_->strategy.place(impl_->cluster, impl_->step_demand,

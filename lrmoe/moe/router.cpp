@@ -18,7 +18,7 @@ at::Tensor only_finite(const at::Tensor& logits) {
       at::isfinite(logits.detach()).all().item<bool>()) {
     return logits;
   }
-  warn_once("router-not-finite",
+  log::warn_once("router-not-finite",
             "the router met logits that are NaN or infinite; NaN counts as the least "
             "(training has probably diverged)");
   constexpr double kLargest = 1e30;
