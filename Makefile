@@ -1,0 +1,51 @@
+# make build | demo | test | lint | format | clean       PYTHON=/path/python: that interpreter's torch
+PYTHON ?=
+JOBS ?= $(shell nproc)
+ifeq ($(PYTHON),)
+  TORCH_PYTHON := $(CURDIR)/.venv/bin/python
+else
+  TORCH_PYTHON := $(shell command -v $(PYTHON))
+endif
+CORPUS := build/corpus/perldoc.txt
+# ThreadSanitizer of GCC 12 stops at start where addresses are randomised widely.
+FIXED_ADDRESSES := $(shell setarch -R true 2> /dev/null && echo setarch -R)
+SOURCES = $(shell git ls-files -co --exclude-standard '*.cpp' '*.h')
+
+.PHONY: build setup demo test lint format clean
+build: setup
+	@cmake --preset release --log-level=WARNING -DLRMOE_PYTHON="$(TORCH_PYTHON)" > /dev/null
+	@cmake --build --preset release --parallel $(JOBS)
+
+setup:
+	@PYTHON="$(PYTHON)" scripts/setup.sh
+
+$(CORPUS): scripts/corpus.pl | setup
+	@mkdir -p $(@D)
+	@perl $< $@
+
+demo: build $(CORPUS)
+	@scripts/demo.sh "$(TORCH_PYTHON)"
+
+# The release build with every test, then the torch-free tests under two sanitizers.
+test: build
+	@ctest --preset release --parallel $(JOBS)
+	@for preset in asan tsan; do \
+	  echo "== core tests, $$preset"; \
+	  cmake --preset $$preset --log-level=WARNING > /dev/null && \
+	  cmake --build --preset $$preset --parallel $(JOBS) && \
+	  $(FIXED_ADDRESSES) ctest --preset $$preset --parallel $(JOBS) || exit 1; \
+	done
+
+# clang-tidy reads how each file is compiled; GCC's precompiled header is not for it.
+lint: setup
+	@PYTHON="$(PYTHON)" scripts/setup.sh --lint
+	@clang-format --dry-run --Werror $(SOURCES)
+	@cmake --preset lint --log-level=WARNING -DLRMOE_PYTHON="$(TORCH_PYTHON)" > /dev/null
+	@run-clang-tidy-16 -quiet -p build/lint -j $(JOBS) -extra-arg=-Wno-unknown-warning-option \
+	  "^$(CURDIR)/(lrmoe|cli|tests|bench)/"
+
+format:
+	@clang-format -i $(SOURCES)
+
+clean:
+	@rm -rf build
