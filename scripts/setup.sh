@@ -73,3 +73,7 @@ if ! cmp -s python/requirements.txt .venv/requirements.txt || [ ! -x .venv/bin/p
   logged .venv/bin/python -m pip install -r python/requirements.txt
   cp python/requirements.txt .venv/requirements.txt
 fi
+# So that .venv/bin/python -m lrmoe.tensorboard works from anywhere.
+for packages_folder in .venv/lib/python3*/site-packages; do
+  printf '%s\n' "$PWD/python" > "$packages_folder/lrmoe.pth"
+done
