@@ -37,7 +37,7 @@ void make_folder(const fs::path& path) {
   }
 }
 
-bool is_empty(const fs::path& path) {
+bool holds_nothing(const fs::path& path) {
   std::error_code error;
   const bool empty = fs::is_empty(path, error);
   if (error) {
@@ -108,7 +108,7 @@ RunFolder open_run(const fs::path& path, const Config& config, bool resume) {
   RunFolder run{path, std::nullopt};
   if (!resume) {
     make_folder(path);
-    if (!is_empty(path)) {
+    if (!holds_nothing(path)) {
       throw InputError("run folder " + quote(path.string()) +
                        " is not empty; --resume goes on with the run in it, --run names another");
     }
