@@ -5,6 +5,7 @@
 
 #include "lrmoe/base/error.h"
 #include "lrmoe/plan/assign.h"
+#include "lrmoe/plan/fixed_point.h"
 #include "lrmoe/plan/tables.h"
 
 namespace lrmoe::plan {
@@ -20,9 +21,7 @@ std::int64_t capacity_of(double factor, std::int64_t pairs, std::int64_t parts) 
     return kNoCapacity;
   }
   const auto micro = static_cast<std::int64_t>(factor * static_cast<double>(kMicro) + 0.5);
-  // micro * pairs may pass 2^63: whole units and the rest separately.
-  const std::int64_t denominator = kMicro * parts;
-  return micro * (pairs / denominator) + micro * (pairs % denominator) / denominator;
+  return mul_div(micro, pairs, kMicro * parts);
 }
 
 void check_capacity_factor(std::string_view strategy, double factor) {

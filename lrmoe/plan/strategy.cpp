@@ -3,7 +3,9 @@
 #include <array>
 
 #include "lrmoe/base/error.h"
+#include "lrmoe/plan/eplb.h"
 #include "lrmoe/plan/fixed.h"
+#include "lrmoe/plan/lrmoe.h"
 #include "lrmoe/plan/symi.h"
 
 namespace lrmoe::plan {
@@ -18,6 +20,9 @@ constexpr std::array kStrategies = {
     Entry{"fixed", make_fixed},
     Entry{"fixed-capacity", make_fixed_capacity},
     Entry{"symi", make_symi},
+    Entry{"symi-sampled", make_symi_sampled},
+    Entry{"eplb", make_eplb},
+    Entry{"lrmoe", make_lrmoe},
 };
 
 }  // namespace

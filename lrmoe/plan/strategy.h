@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lrmoe/plan/options.h"
 #include "lrmoe/plan/types.h"
 
 namespace lrmoe::plan {
@@ -21,6 +22,7 @@ struct StrategyOptions {
   /// fixed-capacity: expert capacity = floor(cf * pairs / E).
   /// symi: slot capacity = floor(cf * pairs / (R * S)). Infinity: dropless.
   double capacity_factor = std::numeric_limits<double>::infinity();
+  LrmoeOptions lrmoe{};  // lrmoe, symi-sampled
 };
 
 /// What `Strategy::route` works from.
@@ -41,6 +43,10 @@ class Strategy {
   /// True when experts never move: the optimizer stays with the owner and no
   /// expert weights are exchanged.
   virtual bool owns_experts() const { return false; }
+
+  /// Settings of the selection where the backward pass may keep a part of the
+  /// pairs (a plan of it may still say keep_all); null where all pairs are kept.
+  virtual const LrmoeOptions* selection() const { return nullptr; }
 
   /// The placement before any demand was seen.
   virtual Placement initial(const Cluster& cluster) const = 0;

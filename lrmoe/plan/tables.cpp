@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "lrmoe/base/error.h"
+#include "lrmoe/plan/fixed_point.h"
 
 namespace lrmoe::plan {
 
@@ -90,12 +91,11 @@ std::vector<std::int64_t> apportion(std::int64_t amount, const std::vector<std::
   if (sum == 0) {
     return parts;
   }
-  // amount and shares are pair counts: their products stay far below 2^63.
   std::vector<std::int64_t> remainders(shares.size());
   std::int64_t left = amount;
   for (std::size_t i = 0; i < shares.size(); ++i) {
-    parts[i] = amount * shares[i] / sum;
-    remainders[i] = amount * shares[i] % sum;
+    parts[i] = mul_div(amount, shares[i], sum);
+    remainders[i] = mul_mod(amount, shares[i], sum);
     left -= parts[i];
   }
   std::vector<std::size_t> order(shares.size());

@@ -1,0 +1,68 @@
+#include "lrmoe/plan/cells.h"
+
+#include "lrmoe/plan/fixed_point.h"
+
+namespace lrmoe::plan {
+namespace {
+
+/// Shares `quota` of `all` pairs among cells that come one after the other: the
+/// differences of floor(quota * pairs so far / all) are exact in sum.
+class Shares {
+ public:
+  std::int64_t next(std::int64_t quota, std::int64_t pairs, std::int64_t all) {
+    const std::int64_t before = given_;
+    so_far_ += pairs;
+    given_ = mul_div(quota, so_far_, all);
+    return given_ - before;
+  }
+
+ private:
+  std::int64_t so_far_ = 0;
+  std::int64_t given_ = 0;
+};
+
+}  // namespace
+
+std::vector<Cell> cells_of_routes(const Split& forward, const Loads& quota) {
+  const Loads loads = expert_loads(forward, quota.rows, quota.cols);
+  Table<Shares> shares(quota.rows, quota.cols);
+  std::vector<Cell> cells;
+  cells.reserve(forward.size());
+  for (const Route& route : forward) {
+    const int e = route.expert;
+    const int r = route.rank;
+    Cell cell{route.source, route.expert, route.rank, route.pairs};
+    cell.quota = shares.at(e, r).next(quota.at(e, r), route.pairs, loads.at(e, r));
+    cells.push_back(cell);
+  }
+  return cells;
+}
+
+std::vector<Cell> cells_of_sources(const Counts& pairs, std::span<const std::int64_t> quota) {
+  const auto all = pairs_per_expert(pairs);
+  std::vector<Shares> shares(all.size());
+  std::vector<Cell> cells;
+  for (int r = 0; r < pairs.rows; ++r) {
+    for (int e = 0; e < pairs.cols; ++e) {
+      if (pairs.at(r, e) > 0) {
+        const auto i = static_cast<std::size_t>(e);
+        Cell cell{r, e, -1, pairs.at(r, e)};
+        cell.quota = shares[i].next(quota[i], cell.demand, all[i]);
+        cells.push_back(cell);
+      }
+    }
+  }
+  return cells;
+}
+
+void draw_counts(std::span<Cell> cells, std::int64_t draw) {
+  std::int64_t line = 0;
+  for (Cell& cell : cells) {
+    cell.begin = line;
+    line += cell.quota;
+    cell.keep = static_cast<std::int32_t>(((line + draw) >> kQuotaBits) -
+                                          ((cell.begin + draw) >> kQuotaBits));
+  }
+}
+
+}  // namespace lrmoe::plan

@@ -1,0 +1,26 @@
+// Pass "cells": the cells of the selection on one line, and the integer counts
+// that a draw gives them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "lrmoe/plan/tables.h"
+#include "lrmoe/plan/types.h"
+
+namespace lrmoe::plan {
+
+/// Activation mode keep: a cell per forward route; the quota [E, R] of an
+/// instance is shared by its sources in proportion to their pairs.
+std::vector<Cell> cells_of_routes(const Split& forward, const Loads& quota);
+
+/// Activation mode recompute: a cell per (source, expert), rank -1.
+std::vector<Cell> cells_of_sources(const Counts& pairs, std::span<const std::int64_t> quota);
+
+/// Lays the cells on the line and counts the points of u + integers that each
+/// covers: keep = floor(C_j + u) - floor(C_{j-1} + u). The sum is exact, each
+/// count is its real quota rounded down or up and equals it in the mean over u.
+void draw_counts(std::span<Cell> cells, std::int64_t draw);
+
+}  // namespace lrmoe::plan

@@ -1,0 +1,35 @@
+// Settings of the strategies that train on a part of the pairs: the section
+// `[lrmoe]` of a configuration. Keys and values have the same names there.
+#pragma once
+
+#include <cstdint>
+
+namespace lrmoe::plan {
+
+/// How a cell's quota is filled (docs/design.md, "Selection").
+enum class SelectMode : std::uint8_t { sampled, top };
+/// What the forward pass leaves for the backward pass (docs/design.md, "Memory").
+enum class Activations : std::uint8_t { keep, recompute };
+/// Estimate of a pair's share in its expert's update.
+enum class Metric : std::uint8_t { gate, gate_grad, down_norm, update_norm, exact, random };
+enum class ShortlistBy : std::uint8_t { gate, output };
+enum class RouterGradient : std::uint8_t { centred, remainder, kept, exact };
+
+struct LrmoeOptions {
+  double ratio = 0.25;     // rho: share of the pairs that the backward pass keeps; 1: all
+  double variance = 0.0;   // above 0: ceiling on the predicted added variance, in place of ratio
+  SelectMode mode = SelectMode::sampled;
+  Metric metric = Metric::update_norm;
+  double shortlist = 1.0;  // share of the pairs that may be selected at all; 1: off
+  ShortlistBy shortlist_by = ShortlistBy::gate;
+  RouterGradient router_gradient = RouterGradient::centred;
+  Activations activations = Activations::keep;
+  double floor = 0.02;     // least share of an expert's pairs that is kept (at most `ratio`)
+  double slack = 0.01;     // retained load of a rank <= (1 + slack) * mean
+  bool operator==(const LrmoeOptions&) const = default;
+};
+
+/// InputError that names the key, its value and its range.
+void check_options(const LrmoeOptions& options);
+
+}  // namespace lrmoe::plan

@@ -1,0 +1,33 @@
+// Passes "split forward" and "split backward": which instance computes how many
+// of an expert's pairs, so that the fullest rank has as few as possible.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "lrmoe/plan/flow.h"
+#include "lrmoe/plan/tables.h"
+#include "lrmoe/plan/types.h"
+
+namespace lrmoe::plan {
+
+/// For every expert the ranks that hold it, ascending, each once.
+Instances instances_of(const Placement& placement, int experts);
+
+struct MinMaxSplit {
+  Loads loads;               // [E, R]
+  std::int64_t largest = 0;  // load of the fullest rank
+};
+
+/// Exact: no split over these instances has a smaller `largest`. Starts at the
+/// mean; while the maximum flow leaves pairs over, the minimum cut names experts
+/// whose ranks are too few, and the threshold rises to what these need.
+MinMaxSplit min_max_split(std::span<const std::int64_t> pairs, const Instances& instances,
+                          int ranks);
+
+/// The same for pairs [R, E] of the sources; flow starts with what can stay on
+/// its rank, then on its node, so that of the optimal splits a local one is taken.
+MinMaxSplit min_max_split(const Cluster& cluster, const Counts& pairs,
+                          const Instances& instances);
+
+}  // namespace lrmoe::plan
