@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Trains the example with several strategies from the same start, prints how they
+# compare, and turns their metrics into TensorBoard event files.
+#   scripts/demo.sh PYTHON
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=$1
+runs=build/demo
+rm -rf "$runs"
+build/release/lrmoe compare examples/demo.toml --output "$runs"
+if "$python" -c 'import tensorboard' 2> /dev/null; then
+  mapfile -t folders < <(find "$runs" -name metrics.jsonl -printf '%h\n' | sort)
+  PYTHONPATH=python "$python" -m lrmoe.tensorboard "${folders[@]}" > /dev/null
+  echo "TensorBoard: $(dirname "$python")/tensorboard --logdir $runs"
+else
+  echo "No tensorboard in $python: event files were not written"
+fi
