@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace lrmoe::cost {
@@ -11,17 +12,19 @@ namespace lrmoe::cost {
 /// included: rows that stay at home). A row is one token on its way to one
 /// rank; a pair is one (token, expert).
 struct LayerWork {
-  std::int64_t tokens = 0;                        // of this rank
-  std::vector<std::int32_t> forward_rows;         // [R] rows sent by dispatch
-  std::vector<std::int32_t> forward_pairs;        // [R] pairs sent by dispatch
-  std::vector<std::int32_t> forward_gemm_rows;    // [instances here] rows per expert GEMM
-  std::vector<std::int32_t> combine_rows;         // [R] rows that come back
-  std::int64_t statistics_bytes = 0;              // per pair, with the combine
-  std::vector<std::int32_t> backward_rows;        // [R] delta rows sent
-  std::vector<std::int32_t> backward_pairs;       // [R] kept pairs sent
-  std::vector<std::int32_t> backward_gemm_rows;   // [instances here]
-  bool recompute = false;                         // x travels again, g and u are computed again
-  std::int64_t forward_bytes = 0;                 // sent to other ranks, as really sent
+  std::int64_t tokens = 0;                       // of this rank
+  std::vector<std::int32_t> forward_rows;        // [R] rows sent by dispatch
+  std::vector<std::int32_t> forward_pairs;       // [R] pairs sent by dispatch
+  std::vector<std::int32_t> forward_gemm_rows;   // [instances here] rows per expert GEMM
+  std::vector<std::int32_t> combine_rows;        // [R] rows that come back
+  std::int64_t statistics_bytes = 0;             // of all this rank's pairs, with the combine
+  std::vector<std::int32_t> backward_rows;       // [R] delta rows sent
+  std::vector<std::int32_t> backward_pairs;      // [R] kept pairs sent
+  std::vector<std::int32_t> backward_gemm_rows;  // [instances here]
+  bool recompute = false;                        // x travels again, g and u are computed again
+  std::int64_t plan_cells = 0;     // R * E where a planner split the demand; 0: nothing planned
+  std::int64_t scored_pairs = 0;   // of this rank, scored and selected among; 0: all kept
+  std::int64_t forward_bytes = 0;  // sent to other ranks, as really sent
   std::int64_t backward_bytes = 0;
   std::int64_t memory_peak_bytes = 0;  // instances, activations and buffers of this layer
   // Wall seconds on this rank, where measured.
@@ -30,6 +33,18 @@ struct LayerWork {
   double exchange_seconds = 0;  // within the two above: waiting and copying in collectives
   double plan_seconds = 0;      // within forward
   double select_seconds = 0;    // within backward
+  // CPU seconds of this rank's thread, collectives left out; 0: not measured.
+  double forward_cpu_seconds = 0;
+  double backward_cpu_seconds = 0;
+
+  bool operator==(const LayerWork&) const = default;
 };
+
+/// A rank's work as integers, for an all_gather: the first says how many there
+/// are, and more may follow (ranks whose lengths differ pad with zeros).
+std::vector<std::int64_t> pack(std::span<const LayerWork> work);
+
+/// The reverse. InternalError where the integers are not such a packing.
+std::vector<LayerWork> unpack(std::span<const std::int64_t> packed);
 
 }  // namespace lrmoe::cost

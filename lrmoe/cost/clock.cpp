@@ -1,0 +1,378 @@
+#include "lrmoe/cost/clock.h"
+
+#include <cmath>
+#include <numeric>
+#include <string>
+
+#include "lrmoe/base/error.h"
+#include "lrmoe/cost/kernels.h"
+#include "lrmoe/cost/ranks.h"
+
+namespace lrmoe::cost {
+namespace {
+
+// Bytes beside the rows, per pair: expert and gate with the dispatch, expert and
+// weight with the kept pair's delta, one dp back.
+constexpr double kDispatchPair = 8;
+constexpr double kBackwardPair = 8;
+constexpr double kReturnPair = 4;
+constexpr double kCount = 4;  // an int32 of a demand or row count table
+// A scored pair's passes over memory: its scores, their sum, the choice.
+constexpr double kScoredPair = 32;
+// AdamW, fp32: gradient read; master weight, both moments read and written. The
+// new working weight is written besides.
+constexpr double kAdamElement = 4 + 3 * 8;
+
+double sum(const std::vector<std::int32_t>& values) {
+  return static_cast<double>(std::accumulate(values.begin(), values.end(), std::int64_t{0}));
+}
+
+double at(const std::vector<std::int32_t>& values, int index) {
+  return static_cast<double>(values[static_cast<std::size_t>(index)]);
+}
+
+using RankWork = std::vector<LayerWork>;
+
+void check_work(const RankWork& ranks) {
+  for (const LayerWork& w : ranks) {
+    for (const auto* table : {&w.forward_rows, &w.forward_pairs, &w.combine_rows, &w.backward_rows,
+                              &w.backward_pairs}) {
+      LRMOE_ASSERT(table->size() == ranks.size(), "the clock needs a count for every rank");
+    }
+  }
+}
+
+/// Prices one step on the ranks' clocks.
+class Pricer {
+ public:
+  Pricer(const StepWork& work, const ClockOptions& options, int ranks)
+      : work_(work),
+        options_(options),
+        ranks_(
+            ranks, options.profile,
+            options.ranks_per_node >= 0 ? options.ranks_per_node : options.profile.ranks_per_node),
+        row_(static_cast<double>(options.shape.hidden * options.shape.element_bytes)),
+        wide_(static_cast<double>(options.shape.width * options.shape.element_bytes)) {}
+
+  StepCost run() {
+    StepCost cost;
+    cost.layers.resize(work_.layers.size());
+    const std::size_t micro_batches = work_.layers.empty() ? 0 : work_.layers[0].size();
+    for (std::size_t m = 0; m < micro_batches; ++m) {
+      for (std::size_t l = 0; l < work_.layers.size(); ++l) {
+        forward(l, work_.layers[l][m], cost.layers[l]);
+      }
+      for (std::size_t l = work_.layers.size(); l-- > 0;) {
+        backward(work_.layers[l][m], cost.layers[l]);
+      }
+    }
+    // All gradients are reduced before the first update: clipping needs their norm.
+    for (std::size_t l = 0; l < work_.optimizer.size(); ++l) {
+      reduce(work_.optimizer[l], cost.layers[l]);
+    }
+    for (std::size_t l = 0; l < work_.optimizer.size(); ++l) {
+      update(work_.optimizer[l], cost.layers[l]);
+    }
+    for (const LayerCost& layer : cost.layers) {
+      cost.total.seconds += layer.seconds;
+      cost.total.bytes += layer.bytes;
+    }
+    return cost;
+  }
+
+ private:
+  bool measured() const { return options_.profile.measured; }
+  double memory(double bytes) const {
+    return measured() ? 0.0 : memory_seconds(bytes, options_.profile);
+  }
+
+  /// All ranks' work of one kind; the longest rank's seconds.
+  template <class Work>
+  double compute(const Work& seconds_of) {
+    double longest = 0;
+    for (int r = 0; r < ranks_.size(); ++r) {
+      const double seconds = seconds_of(r);
+      ranks_.advance(r, seconds);
+      longest = std::max(longest, seconds);
+    }
+    return longest;
+  }
+
+  void forward(std::size_t layer, const RankWork& ranks, LayerCost& cost) {
+    const double start = ranks_.latest();
+    const double s = options_.scale;
+    const auto work = [&](int r) -> const LayerWork& { return ranks[static_cast<std::size_t>(r)]; };
+    const auto exchange = [&](const auto& bytes) {
+      const Ranks::Result result = ranks_.exchange(bytes);
+      cost.seconds.exchange += result.seconds;
+      cost.bytes.forward += result.sent;
+    };
+    const double demand =
+        layer < work_.optimizer.size() ? work_.optimizer[layer].experts : options_.shape.experts;
+    exchange([&](int, int) { return kCount * demand; });
+    cost.seconds.plan += compute([&](int r) { return plan_seconds(work(r)); });
+    compute([&](int r) { return memory(2 * s * sum(work(r).forward_rows) * row_); });
+    exchange([&](int, int) { return kCount; });
+    exchange([&](int a, int b) {
+      return s *
+             (at(work(a).forward_rows, b) * row_ + at(work(a).forward_pairs, b) * kDispatchPair);
+    });
+    compute([&](int r) { return forward_experts(ranks, r); });
+    cost.seconds.statistics += compute([&](int r) {
+      // The statistics read g, u and a of every pair.
+      const bool any = work(r).statistics_bytes > 0;
+      return any ? memory(s * sum(work(r).forward_gemm_rows) * 3 * wide_) : 0.0;
+    });
+    exchange([&](int a, int b) {
+      const LayerWork& home = work(b);
+      const double pairs = sum(home.forward_pairs);
+      const double statistics =
+          pairs > 0 ? static_cast<double>(home.statistics_bytes) * at(home.forward_pairs, a) / pairs
+                    : 0.0;
+      return s * (at(home.combine_rows, a) * row_ + statistics);
+    });
+    compute(
+        [&](int r) { return memory(s * (sum(work(r).combine_rows) + tokens(work(r))) * row_); });
+    cost.seconds.forward += ranks_.latest() - start;
+  }
+
+  /// From the arrival of x to the leaving of the combined rows.
+  double forward_experts(const RankWork& ranks, int r) const {
+    const LayerWork& w = ranks[static_cast<std::size_t>(r)];
+    if (measured()) {
+      return cpu_seconds(w, true);
+    }
+    const double s = options_.scale;
+    const double pairs = s * sum(w.forward_gemm_rows);
+    double returned = 0;
+    for (const LayerWork& home : ranks) {
+      returned += s * at(home.combine_rows, r);
+    }
+    return memory(2 * pairs * row_) +  // rows to pairs
+           gemm_seconds(Pass::forward, w.forward_gemm_rows, s, options_.profile, options_.shape) +
+           memory(3 * pairs * wide_) +         // a = silu(g) u
+           memory((pairs + returned) * row_);  // the weighted sum of a token's pairs
+  }
+
+  void backward(const RankWork& ranks, LayerCost& cost) {
+    const double start = ranks_.latest();
+    const double s = options_.scale;
+    const auto work = [&](int r) -> const LayerWork& { return ranks[static_cast<std::size_t>(r)]; };
+    const auto exchange = [&](const auto& bytes) {
+      const Ranks::Result result = ranks_.exchange(bytes);
+      cost.seconds.exchange += result.seconds;
+      cost.bytes.backward += result.sent;
+    };
+    const auto rows_per_token = [](const LayerWork& w) { return w.recompute ? 2.0 : 1.0; };
+    bool selected = false;  // then the receivers do not know the counts
+    for (const LayerWork& w : ranks) {
+      selected = selected || w.backward_pairs != w.forward_pairs;
+    }
+    cost.seconds.select += compute([&](int r) { return select_seconds(work(r)); });
+    compute([&](int r) {
+      return memory(2 * s * sum(work(r).backward_rows) * rows_per_token(work(r)) * row_);
+    });
+    if (selected) {
+      exchange([](int, int) { return kCount; });
+    }
+    exchange([&](int a, int b) {
+      return s * (at(work(a).backward_rows, b) * rows_per_token(work(a)) * row_ +
+                  at(work(a).backward_pairs, b) * kBackwardPair);
+    });
+    compute([&](int r) { return backward_experts(ranks, r); });
+    exchange([&](int a, int b) {
+      return s *
+             (at(work(b).backward_rows, a) * row_ + at(work(b).backward_pairs, a) * kReturnPair);
+    });
+    compute(
+        [&](int r) { return memory(s * (sum(work(r).backward_rows) + tokens(work(r))) * row_); });
+    cost.seconds.backward += ranks_.latest() - start;
+  }
+
+  /// From the arrival of delta to the leaving of dx.
+  double backward_experts(const RankWork& ranks, int r) const {
+    const LayerWork& w = ranks[static_cast<std::size_t>(r)];
+    if (measured()) {
+      return cpu_seconds(w, false);
+    }
+    const double s = options_.scale;
+    const double pairs = s * sum(w.backward_gemm_rows);
+    double returned = 0;
+    for (const LayerWork& home : ranks) {
+      returned += s * at(home.backward_rows, r);
+    }
+    // delta to pairs. Beside it x where it came again, or the kept pairs' x, g, u
+    // where they are fewer than those that stayed here.
+    double gathered = 2 * pairs * row_;
+    if (w.recompute) {
+      gathered += 2 * pairs * row_;
+    } else if (sum(w.backward_gemm_rows) < sum(w.forward_gemm_rows)) {
+      gathered += 2 * pairs * (row_ + 2 * wide_);
+    }
+    const Pass pass = w.recompute ? Pass::backward_recompute : Pass::backward;
+    return memory(gathered) +
+           gemm_seconds(pass, w.backward_gemm_rows, s, options_.profile, options_.shape) +
+           memory(6 * pairs * wide_) +  // r, g, u to dg, du and a
+           memory((pairs + returned) * row_);
+  }
+
+  // Every rank's gradients go to the shards, 1/R of each expert on every rank.
+  void reduce(const OptimizerWork& work, LayerCost& cost) {
+    if (work.owned) {
+      return;
+    }
+    const double start = ranks_.latest();
+    const double part = shard_bytes();
+    weight_exchange(cost, [&](int a, int) { return at(work.instances, a) * part; });
+    const double arrived = sum(work.instances) * part;
+    compute([&](int) { return memory(arrived); });  // summed into the shards
+    cost.seconds.update += ranks_.latest() - start;
+  }
+
+  void update(const OptimizerWork& work, LayerCost& cost) {
+    const double start = ranks_.latest();
+    const Shape& shape = options_.shape;
+    const double element = kAdamElement + static_cast<double>(shape.element_bytes);
+    compute([&](int r) {
+      const double experts =
+          work.owned ? at(work.instances, r) : static_cast<double>(work.experts) / ranks_.size();
+      if (measured()) {
+        return work.cpu_seconds.empty() ? 0.0 : work.cpu_seconds[static_cast<std::size_t>(r)];
+      }
+      return memory(experts * shape.expert_elements() * element);
+    });
+    if (!work.owned) {
+      weight_exchange(cost, [&](int, int b) { return at(work.next_instances, b) * shard_bytes(); });
+    }
+    cost.seconds.update += ranks_.latest() - start;
+  }
+
+  template <class Bytes>
+  void weight_exchange(LayerCost& cost, const Bytes& bytes) {
+    const Ranks::Result result = ranks_.exchange(bytes);
+    cost.seconds.weight_exchange += result.seconds;
+    cost.bytes.weights += result.sent;
+  }
+
+  /// One instance's part on one rank's shard.
+  double shard_bytes() const {
+    return options_.shape.expert_elements() * static_cast<double>(options_.shape.element_bytes) /
+           ranks_.size();
+  }
+
+  static double tokens(const LayerWork& w) { return static_cast<double>(w.tokens); }
+
+  double plan_seconds(const LayerWork& w) const {
+    if (measured() || w.plan_cells == 0) {
+      return 0;  // measured: a part of the CPU seconds
+    }
+    return options_.measured_host ? w.plan_seconds
+                                  : options_.profile.host_cell * static_cast<double>(w.plan_cells);
+  }
+
+  double select_seconds(const LayerWork& w) const {
+    if (measured() || w.scored_pairs == 0) {
+      return 0;
+    }
+    return options_.measured_host
+               ? w.select_seconds
+               : memory(options_.scale * static_cast<double>(w.scored_pairs) * kScoredPair);
+  }
+
+  /// Without a CPU time, the wall time less the collectives' (which is not told
+  /// apart by pass).
+  static double cpu_seconds(const LayerWork& w, bool forward) {
+    if (w.forward_cpu_seconds > 0 || w.backward_cpu_seconds > 0) {
+      return forward ? w.forward_cpu_seconds : w.backward_cpu_seconds;
+    }
+    const double wall = w.forward_seconds + w.backward_seconds;
+    if (wall <= 0) {
+      return 0;
+    }
+    const double own = forward ? w.forward_seconds : w.backward_seconds;
+    return own * std::max(0.0, wall - w.exchange_seconds) / wall;
+  }
+
+  const StepWork& work_;
+  const ClockOptions& options_;
+  Ranks ranks_;
+  const double row_;   // bytes of d elements
+  const double wide_;  // bytes of n elements
+};
+
+int check_step(const StepWork& work) {
+  std::size_t ranks = 0;
+  for (const auto& layer : work.layers) {
+    LRMOE_ASSERT(layer.size() == work.layers[0].size(), "layers differ in micro-batches");
+    for (const RankWork& micro : layer) {
+      ranks = ranks == 0 ? micro.size() : ranks;
+      LRMOE_ASSERT(!micro.empty() && micro.size() == ranks, "micro-batches differ in ranks");
+      check_work(micro);
+    }
+  }
+  LRMOE_ASSERT(ranks > 0, "the clock needs a step with work");
+  LRMOE_ASSERT(work.optimizer.empty() || work.optimizer.size() == work.layers.size(),
+               "the clock needs every layer's optimizer work, or none");
+  for (const OptimizerWork& w : work.optimizer) {
+    LRMOE_ASSERT(w.instances.size() == ranks && (w.owned || w.next_instances.size() == ranks),
+                 "the clock needs every rank's instances");
+    LRMOE_ASSERT(w.cpu_seconds.empty() || w.cpu_seconds.size() == ranks,
+                 "the clock needs every rank's CPU seconds, or none");
+  }
+  return static_cast<int>(ranks);
+}
+
+}  // namespace
+
+Seconds& Seconds::operator+=(const Seconds& other) {
+  forward += other.forward;
+  backward += other.backward;
+  update += other.update;
+  exchange += other.exchange;
+  weight_exchange += other.weight_exchange;
+  plan += other.plan;
+  statistics += other.statistics;
+  select += other.select;
+  return *this;
+}
+
+SentBytes& SentBytes::operator+=(const SentBytes& other) {
+  forward += other.forward;
+  backward += other.backward;
+  weights += other.weights;
+  return *this;
+}
+
+StepCost price_step(const StepWork& work, const ClockOptions& options) {
+  const int ranks = check_step(work);
+  return Pricer(work, options, ranks).run();
+}
+
+std::vector<std::vector<std::vector<LayerWork>>> by_layer(
+    std::span<const std::vector<LayerWork>> ranks, int micro_batches) {
+  LRMOE_ASSERT(!ranks.empty() && micro_batches > 0, "no ranks or no micro-batches");
+  const auto micros = static_cast<std::size_t>(micro_batches);
+  const std::size_t layers = ranks[0].size() / micros;
+  std::vector<std::vector<std::vector<LayerWork>>> out(layers,
+                                                       std::vector<std::vector<LayerWork>>(micros));
+  for (const std::vector<LayerWork>& rank : ranks) {
+    LRMOE_ASSERT(rank.size() == layers * micros, "a rank's work does not divide into layers");
+    for (std::size_t i = 0; i < rank.size(); ++i) {
+      out[i / micros][i % micros].push_back(rank[i]);
+    }
+  }
+  return out;
+}
+
+void check_clock(const ClockOptions& options) {
+  if (!(options.scale > 0) || !std::isfinite(options.scale)) {
+    throw InputError("[clock] scale must be a number above 0, not " +
+                     std::to_string(options.scale));
+  }
+  if (options.profile.measured && (options.shape.name != "own" || options.scale != 1)) {
+    throw InputError("[clock] profile '" + options.profile.name +
+                     "' prices measured seconds, so shape must be \"own\" and scale 1");
+  }
+}
+
+}  // namespace lrmoe::cost
