@@ -173,7 +173,7 @@ TEST(Safetensors, SurvivesRandomDamage) {
   write(path, tensors, {{"key", "value"}});
   const std::string whole = read_text(path);
   int refused = 0;
-  for (std::uint64_t i = 0; i < 3000; ++i) {
+  for (std::uint64_t i = 0; i < 1000; ++i) {
     std::string text = whole;
     for (std::uint64_t j = 0; j <= hash({i, 1}) % 3; ++j) {
       text[hash({i, j, 2}) % text.size()] = static_cast<char>(hash({i, j, 3}) & 0xff);
@@ -197,7 +197,7 @@ TEST(Safetensors, SurvivesRandomDamage) {
       EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
     }
   }
-  EXPECT_GT(refused, 1000);
+  EXPECT_GT(refused, 300);
 }
 
 TEST(Safetensors, DeepNestingIsRefusedNotOverrun) {
