@@ -54,6 +54,10 @@ struct Transformer::Impl {
         seed(s),
         rotary(c.sequence, c.hidden / c.heads, c.rope_theta, d) {}
 
+  // Projections onto the residual stream are scaled so that its variance does not
+  // grow with the depth (GPT-2).
+  double residual_scale() const { return 1.0 / std::sqrt(2.0 * config.layers); }
+
   at::Tensor add(const std::string& name, at::IntArrayRef shape, double std) {
     parameters.push_back({name, initial_weight(shape, std, seed, name, master), shape.size() > 1});
     return parameters.back().value;
@@ -72,9 +76,7 @@ struct Transformer::Impl {
     const std::int64_t d = config.hidden;
     const std::int64_t dim = d / config.heads;
     const double std = config.init_std;
-    // Projections onto the residual stream are scaled so that its variance does
-    // not grow with the depth (GPT-2).
-    const double residual_std = std / std::sqrt(2.0 * config.layers);
+    const double residual_std = std * residual_scale();
     Block block;
     block.attention_norm = add(prefix + "attention.norm", {d}, 0.0);
     block.attention.query = add(prefix + "attention.query", {config.heads * dim, d}, std);
@@ -172,5 +174,13 @@ const std::vector<std::unique_ptr<moe::MoeLayer>>& Transformer::moe_layers() con
 }
 
 const std::vector<int>& Transformer::layer_of() const { return impl_->layer_of; }
+
+at::Tensor Transformer::initial_expert(std::size_t i, int expert) const {
+  const at::Tensor flat = impl_->moe_layers.at(i)->initial_expert(expert);
+  // The down projection writes to the residual stream.
+  const std::int64_t down = std::int64_t{impl_->config.hidden} * impl_->config.expert_width;
+  flat.narrow(0, flat.numel() - down, down).mul_(impl_->residual_scale());
+  return flat;
+}
 
 }  // namespace lrmoe::model

@@ -52,6 +52,9 @@ class Transformer {
   const std::vector<std::unique_ptr<moe::MoeLayer>>& moe_layers() const;
   const std::vector<int>& layer_of() const;
 
+  /// The first flat parameters of an expert of moe_layers()[i]: fp32 [3dn].
+  at::Tensor initial_expert(std::size_t i, int expert) const;
+
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -12,16 +11,6 @@
 #include "lrmoe/train/config.h"
 
 namespace lrmoe::train {
-
-struct TrainOptions {
-  Config config;
-  std::string run_folder;  // made when it does not exist
-  bool resume = false;     // go on from the newest checkpoint of the run folder
-  bool quiet = false;      // no progress line
-  /// Asked after every step, on rank 0, with the step's training loss; true
-  /// stops the run there as if it had been its last step (tests, comparisons).
-  std::function<bool(std::int64_t step, double loss)> stop;
-};
 
 struct Validation {
   std::int64_t step = 0;  // steps done
@@ -39,6 +28,16 @@ struct TrainResult {
   std::int64_t dropped_pairs = 0;
   std::int64_t memory_peak_bytes = 0;  // of the MoE layers, on the fullest rank
   double added_variance = 0;           // mean over steps
+};
+
+struct TrainOptions {
+  Config config;
+  std::string run_folder;  // made when it does not exist
+  bool resume = false;     // go on from the newest checkpoint of the run folder
+  bool quiet = false;      // no progress line
+  /// Asked after every step (and its evaluation, if it had one), on rank 0, with
+  /// the result so far; true ends the run there as if it had been its last step.
+  std::function<bool(const TrainResult&)> stop;
 };
 
 /// Trains and writes the run folder. Errors: InputError for data, checkpoint or

@@ -1,0 +1,256 @@
+#include "lrmoe/train/checkpoint.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "lrmoe/base/names.h"
+#include "lrmoe/train/checkpoint_state.h"
+#include "lrmoe/train/checkpoint_tensors.h"
+#include "lrmoe/train/config_fields.h"
+
+namespace lrmoe::train {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kStateFile = "state.json";
+constexpr const char* kModelFile = "model.safetensors";
+
+std::string experts_file(int rank, int ranks) {
+  return "experts-" + std::to_string(rank) + "-of-" + std::to_string(ranks) + ".safetensors";
+}
+
+std::vector<NamedTensor> model_tensors(const Replica& replica) {
+  std::vector<NamedTensor> tensors;
+  const DenseOptimizer& dense = replica.dense;
+  for (std::size_t i = 0; i < dense.parameters().size(); ++i) {
+    const model::Parameter& parameter = dense.parameters()[i];
+    tensors.emplace_back(parameter.name, parameter.value.detach());
+    tensors.emplace_back(parameter.name + ".moment", dense.part(dense.moment, i));
+    tensors.emplace_back(parameter.name + ".square", dense.part(dense.square, i));
+  }
+  for (std::size_t i = 0; i < replica.model.moe_layers().size(); ++i) {
+    const at::Tensor& bias = replica.model.moe_layers()[i]->router_bias;
+    if (bias.defined()) {
+      tensors.emplace_back(
+          "layers." + std::to_string(replica.model.layer_of()[i]) + ".router_bias", bias);
+    }
+  }
+  return tensors;
+}
+
+std::vector<NamedTensor> expert_tensors(const Replica& replica) {
+  std::vector<NamedTensor> tensors;
+  for (std::size_t i = 0; i < replica.experts.size(); ++i) {
+    const optim::ExpertOptimizer& optimizer = replica.experts[i];
+    const std::string name =
+        "layers." + std::to_string(replica.model.layer_of()[i]) + ".experts.";
+    tensors.emplace_back(name + "master", optimizer.master);
+    tensors.emplace_back(name + "moment", optimizer.moment);
+    tensors.emplace_back(name + "square", optimizer.square);
+  }
+  return tensors;
+}
+
+// What the file of one rank says of itself: the ShardMap and whose part it is.
+safetensors::Metadata experts_metadata(const optim::ShardMap& map, int rank, std::int64_t step) {
+  return {{"format", "lrmoe-experts"},
+          {"step", std::to_string(step)},
+          {"rank", std::to_string(rank)},
+          {"ranks", std::to_string(map.ranks)},
+          {"experts", std::to_string(map.experts)},
+          {"length", std::to_string(map.length)},
+          {"owned", map.owned ? "true" : "false"}};
+}
+
+safetensors::Metadata model_metadata(std::int64_t step) {
+  return {{"format", "lrmoe-model"}, {"step", std::to_string(step)}};
+}
+
+CheckpointState state_of(const Replica& replica, const Config& config) {
+  CheckpointState state;
+  state.step = replica.steps;
+  state.config = to_toml(config);
+  state.strategy = replica.strategy.name();
+  state.owned = replica.strategy.owns_experts();
+  state.cluster = {replica.communicator.size(), config.model.experts, config.slots(),
+                   config.model.top_k, 0};
+  for (std::size_t i = 0; i < replica.experts.size(); ++i) {
+    state.layers.push_back(
+        {replica.model.moe_layers()[i]->slots().placement, replica.last_demand[i]});
+  }
+  return state;
+}
+
+// Where each expert's range begins in a rank's flat tensors.
+std::vector<std::int64_t> offsets(const optim::ShardMap& map, int rank) {
+  std::vector<std::int64_t> begins;
+  std::int64_t sum = 0;
+  for (int e = 0; e < map.experts; ++e) {
+    const auto [begin, end] = map.range(rank, e);
+    begins.push_back(sum);
+    sum += end - begin;
+  }
+  return begins;
+}
+
+// An expert's elements that two ranks' shards have in common.
+struct Overlap {
+  std::int64_t source = 0;  // where they begin in the old rank's flat tensors
+  std::int64_t target = 0;  // and in the new rank's
+  std::int64_t count = 0;
+};
+
+std::vector<Overlap> overlaps(const optim::ShardMap& old_map, int old_rank,
+                              const optim::ShardMap& new_map, int new_rank) {
+  const std::vector<std::int64_t> sources = offsets(old_map, old_rank);
+  const std::vector<std::int64_t> targets = offsets(new_map, new_rank);
+  std::vector<Overlap> found;
+  for (int e = 0; e < new_map.experts; ++e) {
+    const auto [old_begin, old_end] = old_map.range(old_rank, e);
+    const auto [new_begin, new_end] = new_map.range(new_rank, e);
+    const std::int64_t begin = std::max(old_begin, new_begin);
+    const std::int64_t end = std::min(old_end, new_end);
+    if (begin < end) {
+      const auto i = static_cast<std::size_t>(e);
+      found.push_back(
+          {sources[i] + begin - old_begin, targets[i] + begin - new_begin, end - begin});
+    }
+  }
+  return found;
+}
+
+// One old rank's file and what of it belongs here.
+struct Source {
+  TensorFile file;
+  std::vector<Overlap> parts;
+};
+
+// Opens, and checks, the files that hold parts of this rank's shards.
+std::vector<Source> open_experts(const Replica& replica, const CheckpointState& state,
+                                 const fs::path& folder) {
+  std::vector<Source> sources;
+  if (replica.experts.empty()) {
+    return sources;
+  }
+  const optim::ShardMap& new_map = replica.experts.front().map();
+  optim::ShardMap old_map = new_map;
+  old_map.ranks = state.cluster.ranks;
+  old_map.owned = state.owned;
+  for (int old_rank = 0; old_rank < old_map.ranks; ++old_rank) {
+    auto parts = overlaps(old_map, old_rank, new_map, replica.communicator.rank());
+    if (parts.empty()) {
+      continue;
+    }
+    TensorFile file(folder / experts_file(old_rank, old_map.ranks),
+                    experts_metadata(old_map, old_rank, state.step));
+    for (const auto& [name, tensor] : expert_tensors(replica)) {
+      file.check({name, at::empty({old_map.elements(old_rank)}, tensor.options())});
+    }
+    sources.push_back({std::move(file), std::move(parts)});
+  }
+  return sources;
+}
+
+// The same pairs per expert from another number of sources, evenly.
+plan::Counts spread(const plan::Counts& demand, int ranks) {
+  plan::Counts out(ranks, demand.cols);
+  for (int e = 0; e < demand.cols; ++e) {
+    std::int64_t pairs = 0;
+    for (int r = 0; r < demand.rows; ++r) {
+      pairs += demand.at(r, e);
+    }
+    for (int r = 0; r < ranks; ++r) {
+      out.at(r, e) = static_cast<std::int32_t>(pairs * (r + 1) / ranks - pairs * r / ranks);
+    }
+  }
+  return out;
+}
+
+CheckpointState checked_state(const Replica& replica, const Config& config,
+                              const Checkpoint& checkpoint) {
+  CheckpointState state = read_state(checkpoint.path / kStateFile);
+  const std::string where = "checkpoint " + quote(checkpoint.path.string());
+  const std::string changed =
+      changed_on_resume(parse_config(state.config, where, {}), config);
+  if (!changed.empty()) {
+    throw InputError(where + " has " + changed + "; resume with the same value");
+  }
+  if (state.step != checkpoint.step || state.layers.size() != replica.experts.size()) {
+    throw InputError(where + " cannot be used: its state.json is of another step or model");
+  }
+  return state;
+}
+
+void place_experts(Replica& replica, const CheckpointState& state) {
+  for (std::size_t i = 0; i < replica.experts.size(); ++i) {
+    moe::MoeLayer& layer = *replica.model.moe_layers()[i];
+    const CheckpointState::Layer& old = state.layers[i];
+    plan::Placement placement = old.placement;
+    replica.last_demand[i] = spread(old.demand, layer.cluster().ranks);
+    if (state.cluster == layer.cluster() && state.strategy == replica.strategy.name()) {
+      replica.last_demand[i] = old.demand;
+    } else {
+      placement = replica.strategy.place(layer.cluster(), replica.last_demand[i],
+                                         replica.strategy.initial(layer.cluster()));
+    }
+    replica.experts[i].deliver(placement, layer.slots());
+  }
+}
+
+}  // namespace
+
+void save_checkpoint(const Replica& replica, const Config& config, const fs::path& run_folder) {
+  // A rank that fails leaves by its exception, and the barrier fails the others.
+  comm::Communicator& communicator = replica.communicator;
+  const fs::path partial = run_folder / (".step-" + std::to_string(replica.steps) + ".partial");
+  std::unique_ptr<AtomicFolder> folder;
+  if (communicator.rank() == 0) {
+    folder.reset(new AtomicFolder(begin_checkpoint(run_folder, replica.steps)));
+    LRMOE_ASSERT(folder->path() == partial, "the ranks disagree on a checkpoint's folder");
+  }
+  communicator.barrier();
+  write_tensors(partial / experts_file(communicator.rank(), communicator.size()),
+                expert_tensors(replica),
+                experts_metadata(replica.experts.empty() ? optim::ShardMap{}
+                                                         : replica.experts.front().map(),
+                                 communicator.rank(), replica.steps));
+  if (communicator.rank() == 0) {
+    write_tensors(partial / kModelFile, model_tensors(replica), model_metadata(replica.steps));
+    write_state(state_of(replica, config), partial / kStateFile);
+  }
+  communicator.barrier();
+  if (communicator.rank() == 0) {
+    folder->commit();
+    prune_checkpoints(run_folder, config.train.keep);
+  }
+  communicator.barrier();
+}
+
+void load_checkpoint(Replica& replica, const Config& config, const Checkpoint& checkpoint) {
+  const CheckpointState state = checked_state(replica, config, checkpoint);
+  const TensorFile model_file(checkpoint.path / kModelFile, model_metadata(state.step));
+  const std::vector<NamedTensor> dense = model_tensors(replica);
+  for (const NamedTensor& target : dense) {
+    model_file.check(target);
+  }
+  const std::vector<Source> sources = open_experts(replica, state, checkpoint.path);
+  replica.communicator.barrier();  // nothing is changed unless every rank can go on
+
+  for (const auto& [name, tensor] : dense) {
+    model_file.copy(name, 0, tensor.numel(), tensor);
+  }
+  for (const auto& [name, tensor] : expert_tensors(replica)) {
+    for (const Source& source : sources) {
+      for (const Overlap& part : source.parts) {
+        source.file.copy(name, part.source, part.source + part.count,
+                         tensor.narrow(0, part.target, part.count));
+      }
+    }
+  }
+  place_experts(replica, state);
+  replica.steps = state.step;
+}
+
+}  // namespace lrmoe::train

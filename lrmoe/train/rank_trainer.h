@@ -1,0 +1,56 @@
+// One rank's part of a training run: optimizer steps, evaluation, checkpoints.
+// Every function is collective and gives the same numbers on every rank.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <utility>
+
+#include "lrmoe/train/config.h"
+#include "lrmoe/train/metrics.h"
+#include "lrmoe/train/replica.h"
+#include "lrmoe/train/run_folder.h"
+#include "lrmoe/train/text.h"
+
+namespace lrmoe::train {
+
+class RankTrainer {
+ public:
+  /// All arguments outlive the trainer.
+  RankTrainer(const Config& config, const plan::Strategy& strategy, const Text& text,
+              comm::Communicator& communicator);
+
+  /// One optimizer step. RunError when loss or gradient is not finite.
+  StepMetrics step();
+
+  /// Mean cross-entropy of the held-out tokens, dropless; there must be some.
+  double evaluate();
+
+  /// Writes the checkpoint `step-N` of the run folder; goes on from one
+  /// (train/checkpoint.h).
+  void save(const std::filesystem::path& run_folder);
+  void load(const Checkpoint& checkpoint);
+
+  std::int64_t steps_done() const { return replica_.steps; }
+
+ private:
+  struct Losses {
+    double cross_entropy = 0;  // mean over the step's tokens
+    double aux = 0;            // mean over its micro-batches
+  };
+  /// Sequences of all ranks in a micro-batch.
+  std::int64_t batch_sequences() const;
+  /// This rank's [begin, end) of `count` sequences from `first` on.
+  std::pair<std::int64_t, std::int64_t> own_share(std::int64_t first, std::int64_t count) const;
+  Losses forward_backward();
+  double reduce_gradients();
+  double clip(double norm);
+  void update(double rate);
+  void move_experts();
+
+  const Config& config_;
+  const Text& text_;
+  Replica replica_;
+};
+
+}  // namespace lrmoe::train
