@@ -111,8 +111,8 @@ int Config::slots() const {
     return least;
   }
   const int wanted = parallel.slots != 0 ? parallel.slots : least + 2;
-  // An expert has at most one instance per rank, but for symi, which may repeat it.
-  return strategy.name == "symi" ? wanted : std::min(wanted, model.experts);
+  // An expert has at most one instance per rank, but for symi's placements, which may repeat it.
+  return strategy.name.starts_with("symi") ? wanted : std::min(wanted, model.experts);
 }
 
 void check_config(const Config& config, const std::string& where) {

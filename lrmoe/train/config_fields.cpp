@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <type_traits>
 #include <utility>
@@ -42,13 +43,17 @@ struct Range {
 constexpr Range kPositive{.low_open = true};
 constexpr Range kNotNegative{};
 constexpr Range kFraction{.high = 1};
+constexpr Range kShare{.high = 1, .low_open = true};
 constexpr Range kBelowOne{.high = 1, .high_open = true};
 
-/// Adds the keys of one section, each a member of the section's struct.
-template <class S>
+/// Adds the keys of one section, each a member of the section's struct. `part`
+/// leads from a Config to that struct: a member's pointer or a generic lambda.
+template <class Part>
 class Section {
  public:
-  Section(std::vector<Field>& fields, std::string name, S Config::*part)
+  using S = std::remove_reference_t<std::invoke_result_t<Part, Config&>>;
+
+  Section(std::vector<Field>& fields, std::string name, Part part)
       : fields_(fields), name_(std::move(name)), part_(part) {}
 
   template <class T>
@@ -166,16 +171,16 @@ class Section {
     field.section = name_;
     field.key = key;
     field.expected = expected;
-    field.get = [part = part_, member, get](const Config& c) { return get(c.*part.*member); };
+    field.get = [part = part_, member, get](const Config& c) { return get(std::invoke(part, c).*member); };
     field.set = [part = part_, member, set](Config& c, const Value& value) {
-      return set(c.*part.*member, value);
+      return set(std::invoke(part, c).*member, value);
     };
     return fields_.emplace_back(std::move(field));
   }
 
   std::vector<Field>& fields_;
   std::string name_;
-  S Config::*part_;
+  Part part_;
 };
 
 void add_data(std::vector<Field>& fields) {
@@ -267,6 +272,41 @@ void add_strategy(std::vector<Field>& fields) {
       .of_strategy = true;
 }
 
+void add_lrmoe(std::vector<Field>& fields) {
+  using plan::LrmoeOptions;
+  const std::size_t first = fields.size();
+  Section section(fields, "lrmoe", [](auto& c) -> auto& { return c.strategy.lrmoe; });
+  section.real("ratio", &LrmoeOptions::ratio, kShare);
+  section.real("variance", &LrmoeOptions::variance, kNotNegative);
+  section.choice<plan::SelectMode>(
+      "mode", &LrmoeOptions::mode,
+      {{"sampled", plan::SelectMode::sampled}, {"top", plan::SelectMode::top}});
+  section.choice<plan::Metric>("metric", &LrmoeOptions::metric,
+                               {{"gate", plan::Metric::gate},
+                                {"gate-grad", plan::Metric::gate_grad},
+                                {"down-norm", plan::Metric::down_norm},
+                                {"update-norm", plan::Metric::update_norm},
+                                {"exact", plan::Metric::exact},
+                                {"random", plan::Metric::random}});
+  section.real("shortlist", &LrmoeOptions::shortlist, kShare);
+  section.choice<plan::ShortlistBy>(
+      "shortlist_by", &LrmoeOptions::shortlist_by,
+      {{"gate", plan::ShortlistBy::gate}, {"output", plan::ShortlistBy::output}});
+  section.choice<plan::RouterGradient>("router_gradient", &LrmoeOptions::router_gradient,
+                                       {{"centred", plan::RouterGradient::centred},
+                                        {"remainder", plan::RouterGradient::remainder},
+                                        {"kept", plan::RouterGradient::kept},
+                                        {"exact", plan::RouterGradient::exact}});
+  section.choice<plan::Activations>(
+      "activations", &LrmoeOptions::activations,
+      {{"keep", plan::Activations::keep}, {"recompute", plan::Activations::recompute}});
+  section.real("floor", &LrmoeOptions::floor, kFraction);
+  section.real("slack", &LrmoeOptions::slack, kNotNegative);
+  for (std::size_t i = first; i < fields.size(); ++i) {
+    fields[i].of_strategy = true;
+  }
+}
+
 std::vector<Field> make_fields() {
   std::vector<Field> fields;
   add_data(fields);
@@ -274,6 +314,7 @@ std::vector<Field> make_fields() {
   add_train(fields);
   add_parallel(fields);
   add_strategy(fields);
+  add_lrmoe(fields);
   return fields;
 }
 

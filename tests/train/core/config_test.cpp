@@ -83,6 +83,17 @@ slots = 5
 [strategy]
 name = "symi"
 capacity_factor = 1.5
+[lrmoe]
+ratio = 0.5
+variance = 0.75
+mode = "top"
+metric = "gate-grad"
+shortlist = 0.6
+shortlist_by = "output"
+router_gradient = "exact"
+activations = "recompute"
+floor = 0.05
+slack = 0.1
 )");
   EXPECT_EQ(c.data.path, "x.txt");
   EXPECT_EQ(c.data.validation_fraction, 0.25);
@@ -127,6 +138,12 @@ capacity_factor = 1.5
   EXPECT_EQ(c.parallel.slots, 5);
   EXPECT_EQ(c.strategy.name, "symi");
   EXPECT_EQ(c.strategy.capacity_factor, 1.5);
+
+  EXPECT_EQ(c.strategy.lrmoe, (plan::LrmoeOptions{0.5, 0.75, plan::SelectMode::top,
+                                                  plan::Metric::gate_grad, 0.6,
+                                                  plan::ShortlistBy::output,
+                                                  plan::RouterGradient::exact,
+                                                  plan::Activations::recompute, 0.05, 0.1}));
 
   // Nothing is left at its default above, so the round trip covers every key.
   const Config defaults;
@@ -191,7 +208,7 @@ TEST(Config, UnknownNamesSuggestTheNearest) {
             0U);
   EXPECT_EQ(message_of("[trian]\nsteps = 1\n"),
             "a.toml:1: unknown section [trian]; did you mean [train]? Sections are: data, model, "
-            "train, parallel, strategy");
+            "train, parallel, strategy, lrmoe");
   EXPECT_EQ(message_of("[trian]\n"), message_of("[trian]\nsteps = 1\n").replace(7, 1, "1"));
   EXPECT_EQ(message_of("[train]\nlayers = 1\n"),
             "a.toml:2: unknown key 'layers' in [train]; it belongs to [model]");
@@ -334,6 +351,10 @@ TEST(Config, StrategySpecifications) {
   EXPECT_EQ(with_strategy(base, "symi").strategy.capacity_factor, 1.25);
   EXPECT_TRUE(std::isinf(with_strategy(base, "symi:capacity_factor=inf").strategy.capacity_factor));
   EXPECT_EQ(with_strategy(base, "fixed-capacity:capacity_factor=2").strategy.capacity_factor, 2.0);
+  EXPECT_EQ(with_strategy(base, "lrmoe:ratio=0.5:metric=gate").strategy.lrmoe.ratio, 0.5);
+  EXPECT_EQ(with_strategy(base, "lrmoe:ratio=0.5:metric=gate").strategy.lrmoe.metric,
+            plan::Metric::gate);
+  EXPECT_EQ(with_strategy(base, "lrmoe:ratio=1").strategy.lrmoe.ratio, 1.0);
   const auto message = [&](const std::string& spec) {
     try {
       with_strategy(base, spec);
@@ -354,6 +375,9 @@ TEST(Config, StrategySpecifications) {
             "symi:capacity_factor=inf");
   EXPECT_NE(message("symi:capacity_factor=-1").find("it takes a number above 0, or inf"),
             std::string::npos);
+  EXPECT_EQ(message("lrmoe:ratio=1.5"),
+            "strategy 'lrmoe:ratio=1.5': lrmoe.ratio = 1.5 will not do; it takes a number above 0 "
+            "and at most 1");
   EXPECT_NE(message("").find("is not a strategy"), std::string::npos);
 }
 
