@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 python=$1
 runs=build/demo
 rm -rf "$runs"
-build/release/lrmoe compare examples/demo.toml --output "$runs"
+build/release/lrmoe compare examples/demo.toml --run "$runs" --strategies fixed,fixed-capacity:capacity_factor=1,symi:capacity_factor=1,symi:capacity_factor=inf
 if "$python" -c 'import tensorboard' 2> /dev/null; then
   mapfile -t folders < <(find "$runs" -name metrics.jsonl -printf '%h\n' | sort)
   PYTHONPATH=python "$python" -m lrmoe.tensorboard "${folders[@]}" > /dev/null
