@@ -23,8 +23,8 @@ class Eplb final : public Strategy {
     }
     const auto weights = pairs_per_expert(demand);
     const std::int64_t all = std::int64_t{cluster.ranks} * cluster.slots;
-    const auto counts = greedy_replicas(weights, all, cluster.ranks);
-    return pack_balanced(weights, counts, cluster.ranks, cluster.slots, true);
+    const auto instances = greedy_replicas(weights, all, cluster.ranks);
+    return pack_balanced(weights, instances, cluster.ranks, cluster.slots, true);
   }
   Plan route(const RouteInput& input) const override {
     return route_evenly(name(), input, kNoCapacity);
@@ -34,9 +34,9 @@ class Eplb final : public Strategy {
 }  // namespace
 
 Placement eplb_as_published(std::span<const std::int64_t> weights, int ranks, int slots) {
-  const auto counts = greedy_replicas(weights, std::int64_t{ranks} * slots,
-                                      std::numeric_limits<std::int32_t>::max());
-  return pack_balanced(weights, counts, ranks, slots, false);
+  const auto instances = greedy_replicas(weights, std::int64_t{ranks} * slots,
+                                         std::numeric_limits<std::int32_t>::max());
+  return pack_balanced(weights, instances, ranks, slots, false);
 }
 
 std::unique_ptr<const Strategy> make_eplb(const StrategyOptions& /*options*/) {

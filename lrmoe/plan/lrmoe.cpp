@@ -1,6 +1,7 @@
 #include "lrmoe/plan/lrmoe.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "lrmoe/base/error.h"
@@ -41,7 +42,8 @@ class Lrmoe final : public Strategy {
     if (auto placement = pack_even(even, cluster.ranks, cluster.slots)) {
       return *std::move(placement);
     }
-    const std::vector<std::int32_t> once(even.size(), 1);
+    std::vector<std::int32_t> once(even.size());
+    std::iota(once.begin(), once.end(), 0);
     return pack_balanced(even, once, cluster.ranks, cluster.slots, true);
   }
 

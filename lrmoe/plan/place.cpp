@@ -94,6 +94,8 @@ Placement sorted_rows(Placement placement) {
 std::vector<std::int32_t> greedy_replicas(std::span<const std::int64_t> weights,
                                           std::int64_t instances, std::int32_t most) {
   std::vector<std::int32_t> counts(weights.size(), 1);
+  std::vector<std::int32_t> given(weights.size());
+  std::iota(given.begin(), given.end(), 0);
   for (auto total = static_cast<std::int64_t>(weights.size()); total < instances; ++total) {
     std::size_t best = weights.size();
     for (std::size_t e = 0; e < weights.size(); ++e) {
@@ -106,19 +108,23 @@ std::vector<std::int32_t> greedy_replicas(std::span<const std::int64_t> weights,
       break;
     }
     ++counts[best];
+    given.push_back(static_cast<std::int32_t>(best));
   }
-  return counts;
+  return given;
 }
 
 Placement pack_balanced(std::span<const std::int64_t> weights,
-                        std::span<const std::int32_t> counts, int ranks, int slots,
+                        std::span<const std::int32_t> instances, int ranks, int slots,
                         bool distinct) {
+  std::vector<std::int64_t> counts(weights.size(), 0);
+  for (const std::int32_t e : instances) {
+    ++counts[static_cast<std::size_t>(e)];
+  }
   std::vector<std::int64_t> share(weights.size());
-  std::vector<std::int32_t> order;
   for (std::size_t e = 0; e < weights.size(); ++e) {
     share[e] = (weights[e] << kShareBits) / counts[e];
-    order.insert(order.end(), static_cast<std::size_t>(counts[e]), static_cast<std::int32_t>(e));
   }
+  std::vector<std::int32_t> order(instances.begin(), instances.end());
   std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
     return share[static_cast<std::size_t>(a)] > share[static_cast<std::size_t>(b)];
   });
@@ -212,10 +218,10 @@ Placement choose_placement(const Cluster& cluster, std::span<const std::int64_t>
       candidates.push_back(*std::move(even));
     }
   }
-  const auto counts =
+  const auto instances =
       greedy_replicas(work, std::int64_t{cluster.ranks} * cluster.slots, cluster.ranks);
   candidates.push_back(
-      sorted_rows(pack_balanced(work, counts, cluster.ranks, cluster.slots, true)));
+      sorted_rows(pack_balanced(work, instances, cluster.ranks, cluster.slots, true)));
 
   const Placement* best = nullptr;
   std::int64_t least = 0;

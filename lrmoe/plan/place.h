@@ -12,17 +12,19 @@
 
 namespace lrmoe::plan {
 
-/// Instances of each expert, one at least, `instances` in sum or fewer where every
-/// expert has `most` (>= 1) already: a replica goes to the expert with the largest
+/// The expert of every instance: each expert once, in order, then the replicas in
+/// the order in which they are given: one at a time to the expert with the largest
 /// weight per instance, ties to the lowest (DeepSeek's EPLB, replicate_experts).
+/// `instances` in all, fewer where every expert has `most` (>= 1) already.
 std::vector<std::int32_t> greedy_replicas(std::span<const std::int64_t> weights,
                                           std::int64_t instances, std::int32_t most);
 
-/// EPLB's balanced_packing: instances by falling weight, each to the least loaded
-/// rank with a free slot. With `distinct` an expert stands on a rank once at most
-/// (counts <= ranks), if need be by moving another expert out of the way.
+/// EPLB's balanced_packing: `instances` by falling weight (an expert's instances
+/// share its weight), each to the least loaded rank with a free slot. With
+/// `distinct` an expert stands on a rank once at most, if need be by moving
+/// another expert out of the way.
 Placement pack_balanced(std::span<const std::int64_t> weights,
-                        std::span<const std::int32_t> counts, int ranks, int slots,
+                        std::span<const std::int32_t> instances, int ranks, int slots,
                         bool distinct);
 
 /// A placement on which the weights can be split exactly evenly over the ranks,
