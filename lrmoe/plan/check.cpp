@@ -18,8 +18,8 @@ void check_tables(const Plan& plan) {
   LRMOE_ASSERT(c.ranks >= 1 && c.experts >= 1 && c.slots >= 1, "[check_plan] an empty cluster");
   const auto counts = [&](const Counts& table, const char* name) {
     LRMOE_ASSERT(table.rows == c.ranks && table.cols == c.experts &&
-                     table.values.size() == static_cast<std::size_t>(c.ranks) *
-                                                static_cast<std::size_t>(c.experts),
+                     table.values.size() ==
+                         static_cast<std::size_t>(c.ranks) * static_cast<std::size_t>(c.experts),
                  "[check_plan] " + std::string(name) + " is not [R, E]");
     for (const std::int32_t value : table.values) {
       LRMOE_ASSERT(value >= 0, "[check_plan] a negative count in " + std::string(name));
@@ -45,8 +45,8 @@ void check_placement(const Plan& plan) {
     int instances = 0;
     for (const std::int32_t here : slots.row(e)) {
       instances += here;
-      LRMOE_ASSERT(here <= 1 || doubles, "[check_plan] expert " + std::to_string(e) +
-                                             " has two instances on one rank");
+      LRMOE_ASSERT(here <= 1 || doubles,
+                   "[check_plan] expert " + std::to_string(e) + " has two instances on one rank");
     }
     LRMOE_ASSERT(instances > 0, "[check_plan] expert " + std::to_string(e) + " has no instance");
   }
@@ -65,9 +65,8 @@ void check_split(const Plan& plan, const Split& split, const char* name) {
     LRMOE_ASSERT(slots.at(route.expert, route.rank) > 0,
                  where + "rank " + std::to_string(route.rank) + " does not hold expert " +
                      std::to_string(route.expert));
-    LRMOE_ASSERT(before == nullptr ||
-                     std::tie(before->source, before->expert, before->rank) <
-                         std::tie(route.source, route.expert, route.rank),
+    LRMOE_ASSERT(before == nullptr || std::tie(before->source, before->expert, before->rank) <
+                                          std::tie(route.source, route.expert, route.rank),
                  where + "not sorted, or a route twice" + at(route.source, route.expert));
     before = &route;
   }
@@ -121,8 +120,8 @@ void check_cells(const Plan& plan) {
                  "[check_plan] a cell's quota is not within its demand" + where);
     LRMOE_ASSERT(cell.begin == line, "[check_plan] a gap on the cells' line" + where);
     line += cell.quota;
-    const std::int64_t keep = ((line + plan.draw) >> kQuotaBits) -
-                              ((cell.begin + plan.draw) >> kQuotaBits);
+    const std::int64_t keep =
+        ((line + plan.draw) >> kQuotaBits) - ((cell.begin + plan.draw) >> kQuotaBits);
     LRMOE_ASSERT(cell.keep == keep, "[check_plan] a cell's count is not the draw's" + where);
     demand.at(cell.source, cell.expert) += cell.demand;
     kept.at(cell.source, cell.expert) += cell.keep;

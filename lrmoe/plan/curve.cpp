@@ -41,7 +41,9 @@ void ScoreHistogram::add(int expert, float score, std::int64_t weight) {
   counts_[cell(expert, score_bin(score))] += weight;
 }
 
-void ScoreHistogram::clear() { std::fill(counts_.begin(), counts_.end(), 0); }
+void ScoreHistogram::clear() {
+  std::fill(counts_.begin(), counts_.end(), 0);
+}
 
 Curve::Curve(std::span<const std::int64_t> bins) : pairs_{0}, mass_{0}, scores_{0}, squares_{0} {
   const auto add = [&](int bin, double pairs) {
@@ -100,7 +102,9 @@ double Curve::added_variance(double tau) const {
   return std::max(0.0, scores_[b] / tau - squares_[b]) / pairs_.back();
 }
 
-double Curve::square() const { return squares_.back() / pairs_.back(); }
+double Curve::square() const {
+  return squares_.back() / pairs_.back();
+}
 
 ScoreCurves::ScoreCurves(int experts) : average_(cell(experts, 0), 0) {
   curves_.reserve(static_cast<std::size_t>(experts));

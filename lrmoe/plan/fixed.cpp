@@ -40,8 +40,8 @@ Placement fixed_placement(const Cluster& cluster) {
   Placement placement(cluster.ranks, cluster.slots, -1);
   std::vector<int> used(static_cast<std::size_t>(cluster.ranks), 0);
   for (int e = 0; e < cluster.experts; ++e) {
-    const auto rank = static_cast<int>(static_cast<std::int64_t>(e) * cluster.ranks /
-                                       cluster.experts);
+    const auto rank =
+        static_cast<int>(static_cast<std::int64_t>(e) * cluster.ranks / cluster.experts);
     placement.at(rank, used[static_cast<std::size_t>(rank)]++) = e;
   }
   return placement;

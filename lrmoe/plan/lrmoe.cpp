@@ -132,8 +132,7 @@ void check_options(const LrmoeOptions& options) {
   require(options.shortlist > 0.0 && options.shortlist <= 1.0, "shortlist", options.shortlist,
           "above 0 and at most 1");
   require(options.floor >= 0.0 && options.floor <= 1.0, "floor", options.floor, "from 0 to 1");
-  require(options.slack >= 0.0 && options.slack <= 100.0, "slack", options.slack,
-          "from 0 to 100");
+  require(options.slack >= 0.0 && options.slack <= 100.0, "slack", options.slack, "from 0 to 100");
 }
 
 void keep_part(Plan& plan, const LrmoeOptions& options, const ScoreCurves* curves,
@@ -162,8 +161,7 @@ void keep_part(Plan& plan, const LrmoeOptions& options, const ScoreCurves* curve
     capacity = quotas.capacity;
     raised = quotas.raised;
   } else {
-    const ExpertQuotas quotas =
-        quota_of_experts(curves, pairs, instances, cluster.ranks, settings);
+    const ExpertQuotas quotas = quota_of_experts(curves, pairs, instances, cluster.ranks, settings);
     plan.cells = cells_of_sources(plan.demand, quotas.quota);
     plan.added_variance = predicted_variance(curves, pairs, quotas.quota, 1);
     capacity = quotas.capacity;
@@ -173,10 +171,10 @@ void keep_part(Plan& plan, const LrmoeOptions& options, const ScoreCurves* curve
     plan.added_variance = 0.0;  // not sampled: biased, but without variance
   }
   if (raised) {
-    plan.notes.push_back("the experts' instances are too few to retain the ratio within the "
-                         "slack: the fullest rank's backward load is " +
-                         percent_above_mean(capacity, all * settings.ratio, cluster.ranks) +
-                         " above the mean");
+    plan.notes.push_back(
+        "the experts' instances are too few to retain the ratio within the "
+        "slack: the fullest rank's backward load is " +
+        percent_above_mean(capacity, all * settings.ratio, cluster.ranks) + " above the mean");
   }
   draw_counts(plan.cells, draw);
   plan.backward.clear();

@@ -16,16 +16,16 @@ enum class ShortlistBy : std::uint8_t { gate, output };
 enum class RouterGradient : std::uint8_t { centred, remainder, kept, exact };
 
 struct LrmoeOptions {
-  double ratio = 0.25;     // rho: share of the pairs that the backward pass keeps; 1: all
-  double variance = 0.0;   // above 0: ceiling on the predicted added variance, in place of ratio
+  double ratio = 0.25;    // rho: share of the pairs that the backward pass keeps; 1: all
+  double variance = 0.0;  // above 0: ceiling on the predicted added variance, in place of ratio
   SelectMode mode = SelectMode::sampled;
   Metric metric = Metric::update_norm;
   double shortlist = 1.0;  // share of the pairs that may be selected at all; 1: off
   ShortlistBy shortlist_by = ShortlistBy::gate;
   RouterGradient router_gradient = RouterGradient::centred;
   Activations activations = Activations::keep;
-  double floor = 0.02;     // least share of an expert's pairs that is kept (at most `ratio`)
-  double slack = 0.01;     // retained load of a rank <= (1 + slack) * mean
+  double floor = 0.02;  // least share of an expert's pairs that is kept (at most `ratio`)
+  double slack = 0.01;  // retained load of a rank <= (1 + slack) * mean
   bool operator==(const LrmoeOptions&) const = default;
 };
 

@@ -48,8 +48,7 @@ std::int64_t asked_capacity(std::int64_t target, int ranks, const QuotaSettings&
 }
 
 /// The least capacity >= `least` with sum_r min(full[r], capacity) >= target.
-std::int64_t water_level(std::vector<std::int64_t> full, std::int64_t target,
-                         std::int64_t least) {
+std::int64_t water_level(std::vector<std::int64_t> full, std::int64_t target, std::int64_t least) {
   std::sort(full.begin(), full.end());
   std::int64_t below = 0;  // ranks that stay under the level
   for (std::size_t i = 0; i < full.size(); ++i) {
@@ -287,8 +286,8 @@ std::int64_t ratio_for_variance(const ScoreCurves* curves, std::span<const std::
   const double tau = largest_tau([&](double t) {
     double added = 0.0;
     for (std::size_t e = 0; e < pairs.size(); ++e) {
-      added += static_cast<double>(pairs[e]) *
-               curve_of(curves, static_cast<int>(e)).added_variance(t);
+      added +=
+          static_cast<double>(pairs[e]) * curve_of(curves, static_cast<int>(e)).added_variance(t);
     }
     return t == 0.0 || added > variance * squares;  // still too dear
   });

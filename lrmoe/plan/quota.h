@@ -60,8 +60,7 @@ struct ExpertQuotas {
 /// flow, the minimum cut's experts get exactly what their ranks can take, the
 /// others the rest, and both parts are solved by themselves.
 ExpertQuotas quota_of_experts(const ScoreCurves* curves, std::span<const std::int64_t> pairs,
-                              const Instances& instances, int ranks,
-                              const QuotaSettings& settings);
+                              const Instances& instances, int ranks, const QuotaSettings& settings);
 
 /// One price and no ranks: what the placement is planned for.
 std::vector<std::int64_t> quota_without_ranks(const ScoreCurves* curves,

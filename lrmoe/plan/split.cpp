@@ -94,8 +94,7 @@ MinMaxSplit min_max_split(std::span<const std::int64_t> pairs, const Instances& 
   return finish(flow, pairs, instances, ranks, threshold);
 }
 
-MinMaxSplit min_max_split(const Cluster& cluster, const Counts& pairs,
-                          const Instances& instances) {
+MinMaxSplit min_max_split(const Cluster& cluster, const Counts& pairs, const Instances& instances) {
   const auto all = pairs_per_expert(pairs);
   InstanceFlow flow(instances, cluster.ranks);
   const std::int64_t threshold = start(flow, all, cluster.ranks);

@@ -27,7 +27,6 @@ MinMaxSplit min_max_split(std::span<const std::int64_t> pairs, const Instances& 
 
 /// The same for pairs [R, E] of the sources; flow starts with what can stay on
 /// its rank, then on its node, so that of the optimal splits a local one is taken.
-MinMaxSplit min_max_split(const Cluster& cluster, const Counts& pairs,
-                          const Instances& instances);
+MinMaxSplit min_max_split(const Cluster& cluster, const Counts& pairs, const Instances& instances);
 
 }  // namespace lrmoe::plan

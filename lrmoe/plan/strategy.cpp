@@ -17,12 +17,9 @@ struct Entry {
 };
 
 constexpr std::array kStrategies = {
-    Entry{"fixed", make_fixed},
-    Entry{"fixed-capacity", make_fixed_capacity},
-    Entry{"symi", make_symi},
-    Entry{"symi-sampled", make_symi_sampled},
-    Entry{"eplb", make_eplb},
-    Entry{"lrmoe", make_lrmoe},
+    Entry{"fixed", make_fixed}, Entry{"fixed-capacity", make_fixed_capacity},
+    Entry{"symi", make_symi},   Entry{"symi-sampled", make_symi_sampled},
+    Entry{"eplb", make_eplb},   Entry{"lrmoe", make_lrmoe},
 };
 
 }  // namespace
@@ -35,8 +32,8 @@ std::unique_ptr<const Strategy> make_strategy(const StrategyOptions& options) {
     }
     known += (known.empty() ? "" : ", ") + std::string(entry.name);
   }
-  throw InputError("[strategy] there is no strategy \"" + options.name + "\"; those that exist: " +
-                   known);
+  throw InputError("[strategy] there is no strategy \"" + options.name +
+                   "\"; those that exist: " + known);
 }
 
 std::vector<std::string> strategy_names() {

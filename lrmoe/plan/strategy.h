@@ -28,8 +28,8 @@ struct StrategyOptions {
 /// What `Strategy::route` works from.
 struct RouteInput {
   Cluster cluster;
-  Counts demand;        // [R, E], this micro-batch
-  Placement placement;  // [R, S], in force now
+  Counts demand;          // [R, E], this micro-batch
+  Placement placement;    // [R, S], in force now
   bool evaluate = false;  // evaluation: no drops, everything whole, whatever the options
   const ScoreCurves* curves = nullptr;  // of earlier steps; null: every expert's is flat
   std::int64_t draw = 0;                // u in [0, 1), in 2^-kQuotaBits

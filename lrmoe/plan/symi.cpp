@@ -75,8 +75,7 @@ std::vector<std::int32_t> symi_counts(std::span<const std::int64_t> popularity,
 
 Placement symi_placement(const Cluster& cluster, std::span<const std::int64_t> popularity) {
   check_cluster(cluster);
-  const auto counts =
-      symi_counts(popularity, std::int64_t{cluster.ranks} * cluster.slots);
+  const auto counts = symi_counts(popularity, std::int64_t{cluster.ranks} * cluster.slots);
   Placement placement(cluster.ranks, cluster.slots, -1);
   std::size_t slot = 0;
   for (int e = 0; e < cluster.experts; ++e) {

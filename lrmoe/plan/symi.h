@@ -16,8 +16,7 @@ namespace lrmoe::plan {
 /// then the count farthest above its goal (of those above 1) is lowered, or the
 /// one farthest below raised, until the sum is right; ties to the lowest expert.
 /// Goals are compared as fractions. No popularity at all counts as an even one.
-std::vector<std::int32_t> symi_counts(std::span<const std::int64_t> popularity,
-                                      std::int64_t slots);
+std::vector<std::int32_t> symi_counts(std::span<const std::int64_t> popularity, std::int64_t slots);
 
 /// The counts laid over the R * S slots one expert after the other.
 Placement symi_placement(const Cluster& cluster, std::span<const std::int64_t> popularity);

@@ -98,9 +98,9 @@ struct Plan {
   Placement placement;
   Split forward;
   Split backward;
-  bool keep_all = true;     // backward == forward and no cells
-  std::vector<Cell> cells;  // empty when keep_all
-  std::int64_t draw = 0;    // u in [0, 1), in 2^-kQuotaBits
+  bool keep_all = true;             // backward == forward and no cells
+  std::vector<Cell> cells;          // empty when keep_all
+  std::int64_t draw = 0;            // u in [0, 1), in 2^-kQuotaBits
   double added_variance = 0.0;      // predicted from the score curves
   std::vector<MemoryTerms> memory;  // [R], filled when a memory model was given
   std::vector<std::string> notes;   // what was given up, and why

@@ -42,8 +42,8 @@ TEST(Lrmoe, EveryPlanKeepsTheRulesAndTheRatio) {
   for (int round = 0; round < 300; ++round) {
     Cluster cluster{test::pick(random, 1, 8), test::pick(random, 1, 24), 0, 0, 0};
     cluster.slots =
-        std::min(cluster.experts, (cluster.experts + cluster.ranks - 1) / cluster.ranks +
-                                      test::pick(random, 0, 3));
+        std::min(cluster.experts,
+                 (cluster.experts + cluster.ranks - 1) / cluster.ranks + test::pick(random, 0, 3));
     cluster.top_k = test::pick(random, 1, std::min(cluster.experts, 6));
     cluster.ranks_per_node = test::pick(random, 0, 4);
     const Counts demand = test::random_demand(random, cluster, test::pick(random, 0, 60), 1.0);
@@ -162,8 +162,7 @@ TEST(Lrmoe, StaysBalancedUnderSkewAndDrift) {
       }
       placement = strategy->place(cluster, demand, placement, &curves);
     }
-    std::cout << "imbalance (max / mean): forward " << forward << ", backward " << backward
-              << "\n";
+    std::cout << "imbalance (max / mean): forward " << forward << ", backward " << backward << "\n";
     EXPECT_LT(forward, 1.01);
     EXPECT_LT(backward, 1.02);  // the slack, and the draw's rounding
   }
@@ -180,8 +179,7 @@ TEST(Options, WrongOnesAreNamed) {
   EXPECT_NE(message([](LrmoeOptions& o) { o.slack = -1; }).find("slack"), std::string::npos);
   EXPECT_NE(message([](LrmoeOptions& o) { o.floor = 2; }).find("floor"), std::string::npos);
   EXPECT_NE(message([](LrmoeOptions& o) { o.variance = -1; }).find("variance"), std::string::npos);
-  EXPECT_NE(message([](LrmoeOptions& o) { o.shortlist = 0; }).find("shortlist"),
-            std::string::npos);
+  EXPECT_NE(message([](LrmoeOptions& o) { o.shortlist = 0; }).find("shortlist"), std::string::npos);
 }
 
 TEST(Options, AVarianceCeilingSetsTheRatio) {
@@ -198,8 +196,8 @@ TEST(Options, AVarianceCeilingSetsTheRatio) {
     input.placement = strategy->place(cluster, demand, input.placement, &curves);
     const Plan plan = strategy->route(input);
     check_plan(plan);
-    const double kept = static_cast<double>(total_pairs(plan.quota)) /
-                        static_cast<double>(total_pairs(demand));
+    const double kept =
+        static_cast<double>(total_pairs(plan.quota)) / static_cast<double>(total_pairs(demand));
     EXPECT_LT(kept, before);
     EXPECT_NEAR(plan.added_variance, ceiling, 0.05 * ceiling);
     before = kept;

@@ -46,8 +46,8 @@ TEST(AllStrategies, RandomCasesKeepTheRules) {
   test::Random random(11);
   for (int round = 0; round < 300; ++round) {
     Cluster cluster{test::pick(random, 1, 8), test::pick(random, 1, 12), 0, 0, 0};
-    cluster.slots = (cluster.experts + cluster.ranks - 1) / cluster.ranks +
-                    test::pick(random, 0, 3);
+    cluster.slots =
+        (cluster.experts + cluster.ranks - 1) / cluster.ranks + test::pick(random, 0, 3);
     cluster.top_k = round % 5 == 0 ? cluster.experts : test::pick(random, 1, cluster.experts);
     cluster.ranks_per_node = test::pick(random, 0, 3);
     Counts demand = test::random_demand(random, cluster, test::pick(random, 0, 20), 1.2);
@@ -91,21 +91,30 @@ TEST(AllStrategies, RandomCasesKeepTheRules) {
 }
 
 TEST(Errors, NameTheMistakeAndTheRemedy) {
-  const std::string unknown =
-      message_of<InputError>([] { make_strategy({.name = "sysmi"}); });
+  const std::string unknown = message_of<InputError>([] { make_strategy({.name = "sysmi"}); });
   EXPECT_NE(unknown.find("\"sysmi\""), std::string::npos);
   for (const std::string& name : strategy_names()) {
     EXPECT_NE(unknown.find(name), std::string::npos);
   }
-  EXPECT_NE(message_of<InputError>([] { check_cluster({4, 10, 2, 1, 0}); }).find("at least 3"),
+  EXPECT_NE(message_of<InputError>([] {
+              check_cluster({4, 10, 2, 1, 0});
+            }).find("at least 3"),
             std::string::npos);
-  EXPECT_NE(message_of<InputError>([] { check_cluster({4, 10, 3, 11, 0}); }).find("at most 10"),
+  EXPECT_NE(message_of<InputError>([] {
+              check_cluster({4, 10, 3, 11, 0});
+            }).find("at most 10"),
             std::string::npos);
-  EXPECT_NE(message_of<InputError>([] { check_cluster({0, 10, 3, 1, 0}); }).find("ranks"),
+  EXPECT_NE(message_of<InputError>([] {
+              check_cluster({0, 10, 3, 1, 0});
+            }).find("ranks"),
             std::string::npos);
-  EXPECT_NE(message_of<InputError>([] { check_cluster({1, 10, 0, 1, 0}); }).find("slots"),
+  EXPECT_NE(message_of<InputError>([] {
+              check_cluster({1, 10, 0, 1, 0});
+            }).find("slots"),
             std::string::npos);
-  EXPECT_NE(message_of<InputError>([] { check_cluster({1, 10, 10, 0, 0}); }).find("top_k"),
+  EXPECT_NE(message_of<InputError>([] {
+              check_cluster({1, 10, 10, 0, 0});
+            }).find("top_k"),
             std::string::npos);
   EXPECT_NO_THROW(check_cluster({4, 10, 3, 10, 0}));
   for (const double factor : {0.0, -1.0, std::numeric_limits<double>::quiet_NaN()}) {
