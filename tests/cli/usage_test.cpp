@@ -1,0 +1,101 @@
+// The program as a user meets it: what goes wrong is one line on standard error
+// and the right exit status.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "lrmoe/base/atomic_file.h"
+#include "tests/temporary_folder.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using lrmoe::testing::TemporaryFolder;
+
+struct Outcome {
+  int status = -1;
+  std::string output;
+  std::string error;
+};
+
+/// Runs `lrmoe ARGUMENTS` by the shell in `folder`.
+Outcome lrmoe_in(const TemporaryFolder& folder, const std::string& arguments) {
+  const std::string command = "cd '" + folder.path().string() + "' && '" LRMOE_PROGRAM "' " +
+                              arguments + " 2> standard_error";
+  Outcome outcome;
+  FILE* pipe = ::popen(command.c_str(), "r");
+  if (pipe == nullptr) {
+    ADD_FAILURE() << "popen";
+    return outcome;
+  }
+  std::array<char, 4096> buffer{};
+  while (const std::size_t got = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
+    outcome.output.append(buffer.data(), got);
+  }
+  const int status = ::pclose(pipe);
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  outcome.error = lrmoe::read_text(folder / "standard_error");
+  return outcome;
+}
+
+/// Expects status 2, nothing on standard output and this line on standard error.
+void expect_usage_error(const std::string& arguments, const std::string& line) {
+  const TemporaryFolder folder;
+  lrmoe::write_file(folder / "a.toml", "[train]\nsteps = 3\n");
+  const Outcome outcome = lrmoe_in(folder, arguments);
+  EXPECT_EQ(outcome.status, 2) << arguments;
+  EXPECT_EQ(outcome.output, "") << arguments;
+  EXPECT_EQ(outcome.error.substr(0, line.size()), line) << arguments;
+  EXPECT_EQ(std::count(outcome.error.begin(), outcome.error.end(), '\n'), 1) << outcome.error;
+  EXPECT_FALSE(fs::exists(folder / "runs")) << arguments;
+}
+
+TEST(Usage, HelpAndVersion) {
+  const TemporaryFolder folder;
+  for (const char* arguments : {"--help", "train --help", "compare --help", "--version"}) {
+    const Outcome outcome = lrmoe_in(folder, arguments);
+    EXPECT_EQ(outcome.status, 0) << arguments;
+    EXPECT_EQ(outcome.error, "") << arguments;
+    EXPECT_NE(outcome.output, "") << arguments;
+  }
+  EXPECT_NE(lrmoe_in(folder, "train --help").output.find("--resume"), std::string::npos);
+}
+
+TEST(Usage, WrongCommandsAndOptions) {
+  expect_usage_error("", "lrmoe: no command; there are: ");
+  expect_usage_error("trian", "lrmoe: unknown command 'trian'; did you mean 'train'?\n");
+  expect_usage_error("--bogus", "lrmoe: unknown option '--bogus'");
+  expect_usage_error("train", "lrmoe: train: config is required; see lrmoe train --help\n");
+  expect_usage_error("train a.toml b", "lrmoe: train: unexpected argument 'b'");
+  expect_usage_error("train a.toml --resum",
+                     "lrmoe: train: unknown option '--resum'; did you mean '--resume'?\n");
+  expect_usage_error("train a.toml --resume", "lrmoe: --resume needs --run FOLDER");
+  expect_usage_error("compare a.toml", "lrmoe: compare: --strategies is required");
+  expect_usage_error("compare a.toml --strategies fixed --target-loss low", "lrmoe: compare: ");
+}
+
+TEST(Usage, WrongConfigurations) {
+  expect_usage_error("train none.toml",
+                     "lrmoe: cannot read 'none.toml': No such file or directory\n");
+  expect_usage_error("train a.toml --set train.steps=0",
+                     "lrmoe: --set train.steps=0: train.steps = 0 will not do; it takes a whole "
+                     "number, at least 1\n");
+  expect_usage_error("train a.toml --set model.top_k=33", "lrmoe: a.toml: model.top_k = 33 is more");
+  expect_usage_error("compare a.toml --strategies fixed,simi",
+                     "lrmoe: strategy 'simi': strategy.name = 'simi' is not a strategy (nearest: "
+                     "'symi'); there are: ");
+}
+
+TEST(Usage, TextThatCannotBeRead) {
+  const TemporaryFolder folder;
+  lrmoe::write_file(folder / "a.toml", "[data]\npath = \"none.txt\"\n");
+  const Outcome outcome = lrmoe_in(folder, "train a.toml --run r --quiet");
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_EQ(outcome.error,
+            "lrmoe: data.path = 'none.txt': cannot read 'none.txt': No such file or directory\n");
+}
+
+}  // namespace
