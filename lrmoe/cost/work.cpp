@@ -25,6 +25,8 @@ void visit(Work& w, Archive&& archive) {
   archive(w.scored_pairs);
   archive(w.forward_bytes);
   archive(w.backward_bytes);
+  archive(w.added_variance);
+  archive(w.total_variance);
   archive(w.memory_peak_bytes);
   archive(w.forward_seconds);
   archive(w.backward_seconds);

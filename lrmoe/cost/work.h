@@ -26,6 +26,10 @@ struct LayerWork {
   std::int64_t scored_pairs = 0;   // of this rank, scored and selected among; 0: all kept
   std::int64_t forward_bytes = 0;  // sent to other ranks, as really sent
   std::int64_t backward_bytes = 0;
+  // Sums over the kept pairs, each standing for 1/pi pairs: the variance that
+  // sampling added and sum S^2 (docs/design.md, "Selection").
+  double added_variance = 0;
+  double total_variance = 0;
   std::int64_t memory_peak_bytes = 0;  // instances, activations and buffers of this layer
   // Wall seconds on this rank, where measured.
   double forward_seconds = 0;

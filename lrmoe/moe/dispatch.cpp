@@ -44,6 +44,7 @@ std::vector<std::int32_t> make_rows(Dispatch& d, const RoutedPairs& pairs, std::
   std::vector<std::int32_t> row_of_pair(pairs.pair.size());
   std::vector<std::int32_t> row_of_token(static_cast<std::size_t>(tokens), -1);
   std::vector<std::int64_t> row_token;
+  std::vector<std::int64_t> sent_row(pairs.pair.size());
   std::size_t first = 0;
   for (const auto count : pairs.per_rank) {
     const auto last = first + static_cast<std::size_t>(count);
@@ -61,6 +62,7 @@ std::vector<std::int32_t> make_rows(Dispatch& d, const RoutedPairs& pairs, std::
     }
     for (auto i = first; i < last; ++i) {
       row_of_pair[i] = row_of_token[static_cast<std::size_t>(pairs.pair[i] / top_k)];
+      sent_row[i] = static_cast<std::int64_t>(block) + row_of_pair[i];
     }
     for (auto i = block; i < row_token.size(); ++i) {
       row_of_token[static_cast<std::size_t>(row_token[i])] = -1;
@@ -72,6 +74,9 @@ std::vector<std::int32_t> make_rows(Dispatch& d, const RoutedPairs& pairs, std::
   d.row_token = to_tensor(row_token);
   d.token_rows = to_tensor(by_token.items);
   d.token_begin = to_tensor(by_token.begin);
+  Buckets by_row = bucket(sent_row, static_cast<std::int64_t>(row_token.size()));
+  d.sent_row_pairs = to_tensor(by_row.items);
+  d.sent_row_begin = to_tensor(by_row.begin);
   return row_of_pair;
 }
 
@@ -111,8 +116,17 @@ void line_up(Dispatch& d, const std::vector<std::int32_t>& arrived_row, const pl
   }
   LRMOE_ASSERT(segment == segments.end() && arrival.size() == arrived_row.size(),
                "a route ends at a rank that does not hold its expert");
-  Buckets by_row = bucket(row, row_base.back());
+  std::vector<std::int64_t> row_in_arrival(row.size()), place_of_arrival(row.size());
+  for (std::size_t i = 0; i < arrival.size(); ++i) {
+    row_in_arrival[static_cast<std::size_t>(arrival[i])] = row[i];
+    place_of_arrival[static_cast<std::size_t>(arrival[i])] = static_cast<std::int64_t>(i);
+  }
+  Buckets by_row = bucket(row_in_arrival, row_base.back());
+  for (auto& item : by_row.items) {
+    item = place_of_arrival[static_cast<std::size_t>(item)];
+  }
   d.arrival = to_tensor(arrival);
+  d.place = to_tensor(place_of_arrival);
   d.row = to_tensor(row);
   d.row_pairs = to_tensor(by_row.items);
   d.row_begin = to_tensor(by_row.begin);

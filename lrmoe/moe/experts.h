@@ -1,12 +1,14 @@
 // The routed experts over all ranks as one autograd function: dispatch, grouped
-// gated MLPs, combine; and the same way back.
+// gated MLPs, combine; and back again, for all pairs or for those that the plan's
+// quotas keep.
 //
 // Forward, per rank: one x row per (token, rank) out; g, u = Wg x, Wu x;
 // a = silu(g) * u; y = Wd a; per row sum_k p_k y_k back; summed over ranks in
-// order of rank.
-// Backward: delta = dL/do travels as x did; r = Wd^T delta; dp = <r, a>;
-// da = p r; dWd = p delta a^T; d[g, u] and so dWg, dWu, dx; one dx row per
-// (token, rank) and one dp per pair back.
+// order of rank. Every routed pair is computed, whatever is kept later.
+// Backward: pairs are scored and selected at their source (moe/scoring.h,
+// moe/selection.h). For kept pairs, with w = 1/pi: delta = dL/do travels as x did;
+// r = Wd^T delta; dp = <r, a>; da = w p r; dWd = w p delta a^T; d[g, u] and so
+// dWg, dWu, dx; one dx row per (token, rank) and one dp per pair back.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -17,6 +19,8 @@
 #include "lrmoe/comm/communicator.h"
 #include "lrmoe/cost/work.h"
 #include "lrmoe/moe/expert_slots.h"
+#include "lrmoe/plan/curve.h"
+#include "lrmoe/plan/options.h"
 #include "lrmoe/plan/types.h"
 
 namespace lrmoe::moe {
@@ -28,6 +32,10 @@ struct ExpertsCall {
   std::vector<std::int64_t> experts;      // [T * k] the expert of each pair of this rank
   std::shared_ptr<cost::LayerWork> work;  // filled in by both passes
   bool backward = true;                   // false: nothing is kept for a backward pass
+  plan::LrmoeOptions options;             // metric, mode, router gradient, activations
+  /// Gets the scores of this rank's pairs in the backward pass of a plan that
+  /// keeps a part; may be null.
+  std::shared_ptr<plan::ScoreHistogram> histogram;
 };
 
 /// o [T, d] = sum over each token's pairs of p_k y_k; dropped pairs add nothing

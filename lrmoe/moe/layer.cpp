@@ -2,6 +2,8 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <algorithm>
+
 #include "lrmoe/base/hash.h"
 #include "lrmoe/base/stopwatch.h"
 #include "lrmoe/moe/experts.h"
@@ -35,6 +37,8 @@ struct MoeLayer::Impl {
   plan::Counts step_demand;
   std::vector<plan::Plan> plans;
   std::vector<std::shared_ptr<cost::LayerWork>> work;
+  plan::ScoreCurves curves;
+  std::shared_ptr<plan::ScoreHistogram> histogram;  // this rank's scores in this step
 
   plan::Counts gather_demand(std::span<const std::int64_t> experts) const {
     std::vector<std::int32_t> mine(static_cast<std::size_t>(cluster.experts), 0);
@@ -45,6 +49,28 @@ struct MoeLayer::Impl {
     comm.all_gather(comm::view(std::span<const std::int32_t>(mine)),
                     comm::view(std::span<std::int32_t>(demand.values)));
     return demand;
+  }
+
+  plan::Plan route(const plan::Counts& demand, const StepInfo& info) const {
+    plan::RouteInput input{cluster, demand, slots.placement, info.evaluate || info.keep_all};
+    input.curves = &curves;
+    const std::uint64_t bits = hash({seed, hash("draw"), static_cast<std::uint64_t>(info.step),
+                                     static_cast<std::uint64_t>(info.micro_batch),
+                                     static_cast<std::uint64_t>(layer)});
+    input.draw = static_cast<std::int64_t>(bits >> (64 - plan::kQuotaBits));
+    return strategy.route(input);
+  }
+
+  // Scores of all ranks into the curves. Every rank has seen the same plans, so
+  // all of them take part or none.
+  void learn_scores() {
+    const bool selected = std::any_of(plans.begin(), plans.end(),
+                                      [](const plan::Plan& p) { return !p.keep_all; });
+    if (selected) {
+      comm.all_reduce(comm::view(histogram->counts()), comm::Reduce::sum);
+      curves.update(*histogram);
+      histogram->clear();
+    }
   }
 
   // f_e: each expert's share of the pairs of all ranks.
@@ -66,7 +92,9 @@ MoeLayer::MoeLayer(const model::MoeConfig& config, int layer, int slots,
                    std::uint64_t seed, double init_std, at::ScalarType weights)
     : impl_(new Impl{config, layer, communicator, strategy, seed, init_std,
                      {communicator.size(), config.experts, slots, config.top_k, 0},
-                     {}, plan::Counts(communicator.size(), config.experts), {}, {}}) {
+                     {}, plan::Counts(communicator.size(), config.experts), {}, {},
+                     plan::ScoreCurves(config.experts),
+                     std::make_shared<plan::ScoreHistogram>(config.experts)}) {
   plan::check_cluster(impl_->cluster);
   const auto wide = weights == at::kDouble ? at::kDouble : at::kFloat;
   const std::uint64_t router_seed = hash({seed, static_cast<std::uint64_t>(layer), hash("router")});
@@ -107,9 +135,13 @@ MoeLayer::Output MoeLayer::forward(const at::Tensor& x, const StepInfo& info) {
   const plan::Counts demand = impl_->gather_demand(call.experts);
   work->exchange_seconds += exchange.seconds();
   const Stopwatch planning;
-  call.plan = std::make_shared<const plan::Plan>(impl_->strategy.route(
-      {impl_->cluster, demand, impl_->slots.placement, info.evaluate}));
+  call.plan = std::make_shared<const plan::Plan>(impl_->route(demand, info));
   work->plan_seconds += planning.seconds();
+  if (const auto* selection = impl_->strategy.selection()) {
+    call.options = *selection;
+    call.histogram = impl_->histogram;
+    work->plan_cells = std::int64_t{impl_->cluster.ranks} * impl_->cluster.experts;
+  }
   work->forward_seconds += watch.seconds();
 
   Output out;
@@ -137,8 +169,9 @@ plan::Placement MoeLayer::finish_step() {
     const at::Tensor f = impl_->fractions(impl_->step_demand, router_bias.scalar_type());
     router_bias.add_(at::sign(f.mean() - f), impl_->config.bias_rate);
   }
+  impl_->learn_scores();
   plan::Placement next = impl_->strategy.place(impl_->cluster, impl_->step_demand,
-                                               impl_->slots.placement);
+                                               impl_->slots.placement, &impl_->curves);
   impl_->step_demand = plan::Counts(impl_->cluster.ranks, impl_->cluster.experts);
   impl_->plans.clear();
   impl_->work.clear();
@@ -151,5 +184,6 @@ const plan::Cluster& MoeLayer::cluster() const { return impl_->cluster; }
 const plan::Counts& MoeLayer::step_demand() const { return impl_->step_demand; }
 const std::vector<plan::Plan>& MoeLayer::plans() const { return impl_->plans; }
 const std::vector<std::shared_ptr<cost::LayerWork>>& MoeLayer::work() const { return impl_->work; }
+plan::ScoreCurves& MoeLayer::curves() { return impl_->curves; }
 
 }  // namespace lrmoe::moe

@@ -12,6 +12,7 @@
 #include "lrmoe/cost/work.h"
 #include "lrmoe/model/config.h"
 #include "lrmoe/moe/expert_slots.h"
+#include "lrmoe/plan/curve.h"
 #include "lrmoe/plan/strategy.h"
 
 namespace lrmoe::moe {
@@ -21,6 +22,7 @@ struct StepInfo {
   std::int64_t step = 0;
   int micro_batch = 0;
   bool evaluate = false;  // no drops, no gradients, no metrics
+  bool keep_all = false;  // this pass keeps every pair, whatever the strategy says (gradient audit)
 };
 
 class MoeLayer {
@@ -40,9 +42,10 @@ class MoeLayer {
   Output forward(const at::Tensor& x, const StepInfo& info);
 
   /// Ends an optimizer step: plans the placement of the next one from the demand
-  /// that this step's micro-batches had (returned) and updates the sigmoid
-  /// router's bias. Pure of communication. The caller delivers the weights to it
-  /// (optim::ExpertOptimizer) and calls `slots().reset(placement)`.
+  /// that this step's micro-batches had (returned), sums the scores of all ranks
+  /// into the curves that the next plans buy from (collective, where the strategy
+  /// selects), and updates the sigmoid router's bias. The caller delivers the
+  /// weights to the placement (optim::ExpertOptimizer::deliver).
   plan::Placement finish_step();
 
   /// Router weight [E, d]: a replicated parameter whose gradient is this rank's share.
@@ -64,6 +67,8 @@ class MoeLayer {
   /// What this rank did in them (see cost/work.h); backward counts are filled
   /// in when the backward pass has run.
   const std::vector<std::shared_ptr<cost::LayerWork>>& work() const;
+  /// Score curves of earlier steps: [E * plan::kScoreBins], for checkpoints.
+  plan::ScoreCurves& curves();
 
  private:
   struct Impl;

@@ -106,17 +106,31 @@ std::vector<std::int64_t> even(std::int64_t tokens, int ranks) {
 
 }  // namespace
 
-RankedResult ranked_layer(const at::Tensor& x, const at::Tensor& direction,
-                          const LayerWeights& weights, const model::MoeConfig& c,
-                          const plan::Strategy& strategy, const RankedOptions& options) {
-  const auto tokens = options.tokens.empty() ? even(x.size(0), options.ranks) : options.tokens;
-  RankedResult result;
-  const auto ranks = static_cast<std::size_t>(options.ranks);
-  std::vector<at::Tensor> out(ranks), dx(ranks), router(ranks), shards(ranks);
-  std::vector<double> aux(ranks);
-  result.work.resize(ranks);
-  std::mutex mutex;
+namespace {
 
+// The shards of all ranks, put together: [E, 3dn].
+at::Tensor join_shards(const optim::ShardMap& map, const std::vector<at::Tensor>& shards) {
+  const at::Tensor flat = at::zeros({map.experts, map.length}, at::kDouble);
+  for (int r = 0; r < map.ranks; ++r) {
+    std::int64_t offset = 0;
+    for (int e = 0; e < map.experts; ++e) {
+      const auto [b, n] = map.range(r, e);
+      flat[e].slice(0, b, n).add_(shards[static_cast<std::size_t>(r)].narrow(0, offset, n - b));
+      offset += n - b;
+    }
+  }
+  return flat;
+}
+
+// Forward and backward passes on all ranks; `passed` per rank, `each` once per pass.
+void run_passes(const at::Tensor& x, const at::Tensor& direction, const LayerWeights& weights,
+                const model::MoeConfig& c, const plan::Strategy& strategy,
+                const RankedOptions& options, int passes,
+                const std::function<void(moe::MoeLayer&, const moe::MoeLayer::Output&, int)>& passed,
+                const std::function<void(const LayerGradients&)>& each) {
+  const auto tokens = options.tokens.empty() ? even(x.size(0), options.ranks) : options.tokens;
+  const auto ranks = static_cast<std::size_t>(options.ranks);
+  std::vector<at::Tensor> dx(ranks), router(ranks), shards(ranks);
   comm::run_ranks(options.ranks, [&](comm::Communicator& comm) {
     const auto r = static_cast<std::size_t>(comm.rank());
     moe::MoeLayer layer(c, 0, options.slots, comm, strategy, 1, 0.02, options.dtype);
@@ -126,47 +140,74 @@ RankedResult ranked_layer(const at::Tensor& x, const at::Tensor& direction,
       options.prepare(layer);
     }
     const auto begin = std::accumulate(tokens.begin(), tokens.begin() + comm.rank(), std::int64_t{0});
-    at::Tensor mine = x.detach().slice(0, begin, begin + tokens[r]).to(options.dtype).clone();
-    mine.requires_grad_();
-    const auto output = layer.forward(mine, {});
     const at::Tensor target = direction.slice(0, begin, begin + tokens[r]).to(options.dtype);
-    const at::Tensor loss = (output.y * target).sum() + options.aux_weight * output.aux;
-    torch::autograd::backward({loss}, {});
-    optimizer->reduce(layer.slots());
-    shards[r] = optimizer->gradient.to(at::kDouble);
-    out[r] = output.y.detach().to(at::kDouble);
-    dx[r] = mine.grad().to(at::kDouble);
-    router[r] = layer.router_weight.grad().to(at::kDouble);
-    aux[r] = output.aux.item<double>();
-    result.work[r] = layer.work().back();
-    if (comm.rank() == 0) {
-      const std::lock_guard lock(mutex);
-      result.plans = layer.plans();
+    for (int pass = 0; pass < passes; ++pass) {
+      at::Tensor mine = x.detach().slice(0, begin, begin + tokens[r]).to(options.dtype).clone();
+      mine.requires_grad_();
+      layer.router_weight.mutable_grad() = at::Tensor();
+      layer.slots().reset(layer.slots().placement);
+      const auto output = layer.forward(mine, {pass, 0, false, false});
+      torch::autograd::backward({(output.y * target).sum() + options.aux_weight * output.aux}, {});
+      optimizer->reduce(layer.slots());
+      passed(layer, output, comm.rank());
+      shards[r] = optimizer->gradient.to(at::kDouble);
+      dx[r] = mine.grad().to(at::kDouble);
+      router[r] = layer.router_weight.grad().to(at::kDouble);
+      comm.barrier();
+      if (comm.rank() == 0) {
+        const optim::ShardMap map{options.ranks, c.experts, std::int64_t{3} * c.hidden * c.expert_width,
+                                  strategy.owns_experts()};
+        const at::Tensor flat = join_shards(map, shards);
+        const std::int64_t matrix = std::int64_t{c.expert_width} * c.hidden;
+        const auto view = [&](std::int64_t from, std::int64_t rows) {
+          return flat.narrow(1, from, matrix).reshape({c.experts, rows, matrix / rows});
+        };
+        each({view(0, c.expert_width), view(matrix, c.expert_width), view(2 * matrix, c.hidden),
+              at::cat(dx), at::stack(router).sum(0)});
+      }
+      comm.barrier();
     }
   });
+}
 
+}  // namespace
+
+RankedResult ranked_layer(const at::Tensor& x, const at::Tensor& direction,
+                          const LayerWeights& weights, const model::MoeConfig& c,
+                          const plan::Strategy& strategy, const RankedOptions& options) {
+  RankedResult result;
+  result.work.resize(static_cast<std::size_t>(options.ranks));
+  std::vector<double> aux(result.work.size());
+  std::vector<at::Tensor> out(result.work.size());
+  const auto passed = [&](moe::MoeLayer& layer, const moe::MoeLayer::Output& output, int rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    out[r] = output.y.detach().to(at::kDouble);
+    aux[r] = output.aux.item<double>();
+    result.work[r] = layer.work().back();
+    if (rank == 0) {
+      result.plans = layer.plans();
+    }
+  };
+  run_passes(x, direction, weights, c, strategy, options, 1, passed, [&](const LayerGradients& g) {
+    result.dx = g.dx;
+    result.router_grad = g.router;
+    result.gate_up_grad = at::cat({g.gate, g.up}, 1);
+    result.down_grad = g.down;
+  });
   result.out = at::cat(out);
-  result.dx = at::cat(dx);
-  result.router_grad = at::stack(router).sum(0);
   result.aux = std::accumulate(aux.begin(), aux.end(), 0.0);
   for (const auto d : result.plans.at(0).dropped.values) {
     result.dropped += d;
   }
-  const optim::ShardMap map{options.ranks, c.experts, std::int64_t{3} * c.hidden * c.expert_width,
-                            strategy.owns_experts()};
-  const at::Tensor flat = at::zeros({c.experts, map.length}, at::kDouble);
-  for (int r = 0; r < options.ranks; ++r) {
-    std::int64_t offset = 0;
-    for (int e = 0; e < c.experts; ++e) {
-      const auto [b, n] = map.range(r, e);
-      flat[e].slice(0, b, n).add_(shards[static_cast<std::size_t>(r)].narrow(0, offset, n - b));
-      offset += n - b;
-    }
-  }
-  const std::int64_t split = std::int64_t{2} * c.expert_width * c.hidden;
-  result.gate_up_grad = flat.slice(1, 0, split).reshape({c.experts, 2 * c.expert_width, c.hidden});
-  result.down_grad = flat.slice(1, split).reshape({c.experts, c.hidden, c.expert_width});
   return result;
+}
+
+void sampled_gradients(const at::Tensor& x, const at::Tensor& direction, const LayerWeights& weights,
+                       const model::MoeConfig& c, const plan::Strategy& strategy,
+                       const RankedOptions& options, int draws,
+                       const std::function<void(const LayerGradients&)>& each) {
+  run_passes(x, direction, weights, c, strategy, options, draws,
+             [](moe::MoeLayer&, const moe::MoeLayer::Output&, int) {}, each);
 }
 
 namespace {

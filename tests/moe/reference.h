@@ -61,6 +61,18 @@ RankedResult ranked_layer(const at::Tensor& x, const at::Tensor& direction,
                           const LayerWeights& weights, const model::MoeConfig& config,
                           const plan::Strategy& strategy, const RankedOptions& options);
 
+/// Gradients of one layer pass, summed over ranks: dWg, dWu [E, n, d], dWd
+/// [E, d, n], dx [T, d], router [E, d].
+struct LayerGradients {
+  at::Tensor gate, up, down, dx, router;
+};
+/// The gradients of `draws` passes over the same tokens, steps 0, 1, ...: each
+/// has its own draw. `each` is called once per draw, in order.
+void sampled_gradients(const at::Tensor& x, const at::Tensor& direction, const LayerWeights& weights,
+                       const model::MoeConfig& config, const plan::Strategy& strategy,
+                       const RankedOptions& options, int draws,
+                       const std::function<void(const LayerGradients&)>& each);
+
 /// A strategy whose placement and split are random but legal (replicas, pairs
 /// spread over all instances), and move at every step.
 std::unique_ptr<const plan::Strategy> scattered_strategy(std::uint64_t seed);

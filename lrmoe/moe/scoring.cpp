@@ -1,0 +1,84 @@
+#include "lrmoe/moe/scoring.h"
+
+#include "lrmoe/base/error.h"
+
+namespace lrmoe::moe {
+namespace {
+
+// Sums of squares over the last dimension, at least fp32.
+at::Tensor squares(const at::Tensor& rows) {
+  const at::Tensor wide = rows.scalar_type() == at::kBFloat16 ? rows.to(at::kFloat) : rows;
+  return wide.square().sum(-1);
+}
+
+}  // namespace
+
+bool needs_output_norm(const plan::LrmoeOptions& options) {
+  return options.shortlist < 1.0 && options.shortlist_by == plan::ShortlistBy::output;
+}
+
+int statistics_per_pair(const plan::LrmoeOptions& options) {
+  const int of_metric = options.metric == plan::Metric::update_norm ? 2
+                        : options.metric == plan::Metric::down_norm ? 1
+                                                                    : 0;
+  return of_metric + (needs_output_norm(options) ? 1 : 0);
+}
+
+at::Tensor pair_statistics(const plan::LrmoeOptions& options, const at::Tensor& a,
+                           const at::Tensor& gate_up, const at::Tensor& y, const at::Tensor& down,
+                           std::span<const Group> groups) {
+  const bool update_norm = options.metric == plan::Metric::update_norm;
+  at::Tensor out =
+      at::empty({a.size(0), statistics_per_pair(options)}, a.options().dtype(at::kFloat));
+  if (needs_output_norm(options)) {
+    out.select(1, out.size(1) - 1).copy_(squares(y).sqrt());
+  }
+  if (update_norm || options.metric == plan::Metric::down_norm) {
+    out.select(1, 0).copy_(squares(a));
+  }
+  if (update_norm) {
+    // d a = (u s'(g)) dg + silu(g) du: the squares of both factors, weighted by c^2.
+    const at::Tensor factors = gated_backward(at::ones_like(a), gate_up).to(at::kFloat).square_();
+    const auto halves = factors.chunk(2, 1);
+    const at::Tensor both = halves[0] + halves[1];
+    const at::Tensor c_squared = down.to(at::kFloat).square().sum(1);  // [S, n]
+    for (const auto& group : groups) {
+      if (group.end > group.begin) {
+        out.select(1, 1)
+            .slice(0, group.begin, group.end)
+            .copy_(at::mv(both.slice(0, group.begin, group.end), c_squared[group.slot]));
+      }
+    }
+  }
+  return out;
+}
+
+at::Tensor score_pairs(plan::Metric metric, const at::Tensor& gates, const at::Tensor& delta,
+                       const at::Tensor& x, const at::Tensor& statistics) {
+  const at::Tensor p = gates.to(at::kFloat);
+  if (metric == plan::Metric::gate) {
+    return p.flatten();
+  }
+  const at::Tensor base = (p * squares(delta).sqrt().to(at::kFloat).unsqueeze(1)).flatten();
+  switch (metric) {
+    case plan::Metric::gate_grad:
+      return base;
+    case plan::Metric::down_norm:
+      return base * statistics.select(1, 0).sqrt();
+    case plan::Metric::update_norm: {
+      const at::Tensor per_token = squares(x).to(at::kFloat).div_(static_cast<double>(x.size(1)));
+      const at::Tensor x_square = per_token.repeat_interleave(gates.size(1));
+      return base * (statistics.select(1, 0) + x_square * statistics.select(1, 1)).sqrt();
+    }
+    default:
+      throw InternalError("[score_pairs] this metric is not computed at the source");
+  }
+}
+
+at::Tensor exact_square(const at::Tensor& delta, const at::Tensor& x, const at::Tensor& a,
+                        const at::Tensor& r, const at::Tensor& gate_up) {
+  return (squares(delta) * squares(a) + squares(x) * squares(gated_backward(r, gate_up)))
+      .to(at::kFloat);
+}
+
+}  // namespace lrmoe::moe

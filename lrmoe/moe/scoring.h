@@ -1,0 +1,47 @@
+// The load-recalibration metric: estimates of a pair's contribution to its
+// expert's update. With r = Wd^T delta and s'(g) = sig(g)(1 + g(1 - sig(g))) it is
+// exactly
+//   S^2 = p^2 |delta|^2 |a|^2 + p^2 |x|^2 (|r*u*s'(g)|^2 + |r*silu(g)|^2).
+// r costs a GEMM that a dropped pair must not need, so it is estimated from
+// numbers that the forward pass sends back per pair:
+//   gate p; gate-grad p|delta|; down-norm p|delta||a|;
+//   update-norm p|delta| sqrt(|a|^2 + (|x|^2/d) q),
+//     q = |c*u*s'(g)|^2 + |c*silu(g)|^2, c_i = |Wd[:,i]|: E[S^2] for isotropic delta;
+//   exact S (an oracle: delta visits every pair's expert first);
+//   random: all equal when sampled, random numbers in mode top.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <span>
+
+#include "lrmoe/moe/grouped.h"
+#include "lrmoe/plan/options.h"
+
+namespace lrmoe::moe {
+
+/// A shortlist by output needs |y| of every pair.
+bool needs_output_norm(const plan::LrmoeOptions& options);
+
+/// fp32 numbers per pair that travel back with the combine: 0 to 3.
+int statistics_per_pair(const plan::LrmoeOptions& options);
+
+/// At the expert's rank: [P', statistics_per_pair]: |a|^2 and q, as the metric
+/// needs them, and |y| last where it is needed.
+///   a: [P', n]; gate_up: [P', 2n]; y: [P', d]; down: [S, d, n].
+at::Tensor pair_statistics(const plan::LrmoeOptions& options, const at::Tensor& a,
+                           const at::Tensor& gate_up, const at::Tensor& y, const at::Tensor& down,
+                           std::span<const Group> groups);
+
+/// At the source: scores [T * k] fp32 (metrics other than exact and random).
+///   gates: p [T, k]; delta, x: [T, d]; statistics: [T * k, n] in order of pairs.
+at::Tensor score_pairs(plan::Metric metric, const at::Tensor& gates, const at::Tensor& delta,
+                       const at::Tensor& x, const at::Tensor& statistics);
+
+/// S^2 / p^2 per pair, fp32 [P]: times the squared coefficient it is a pair's
+/// exact contribution. All arguments by pair: delta, x [P, d]; a, r [P, n];
+/// gate_up [P, 2n].
+at::Tensor exact_square(const at::Tensor& delta, const at::Tensor& x, const at::Tensor& a,
+                        const at::Tensor& r, const at::Tensor& gate_up);
+
+}  // namespace lrmoe::moe
