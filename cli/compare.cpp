@@ -29,10 +29,9 @@ void run(const Arguments& arguments) {
           ? new_run_folder("compare-" + std::filesystem::path(arguments.config).stem().string())
           : arguments.run;
   options.quiet = arguments.quiet;
-  const std::vector<train::CompareRow> rows = train::compare(
-      options, [](const train::TrainOptions& one) { return train::train(one); });
-  show(arguments.json,
-       train::to_compare_table(rows) + "run folder: " + options.run_folder + "\n");
+  const std::vector<train::CompareRow> rows =
+      train::compare(options, [](const train::TrainOptions& one) { return train::train(one); });
+  show(arguments.json, train::to_compare_table(rows) + "run folder: " + options.run_folder + "\n");
   write_json(arguments.json, train::to_compare_json(rows, options.target_loss));
 }
 

@@ -62,9 +62,10 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
 }
 
 int parse_and_run(int argc, char** argv) {
-  CLI::App app("LRMoE trains Mixture-of-Experts language models and compares how their experts "
-               "are placed and trained.",
-               "lrmoe");
+  CLI::App app(
+      "LRMoE trains Mixture-of-Experts language models and compares how their experts "
+      "are placed and trained.",
+      "lrmoe");
   app.set_version_flag("--version", std::string("lrmoe ") + kVersion);
   app.require_subcommand(0, 1);
   Action action;
@@ -74,8 +75,7 @@ int parse_and_run(int argc, char** argv) {
   const std::vector<std::string> names = command_names(app);
   if (argc > 1 && argv[1][0] != '-' &&
       std::find(names.begin(), names.end(), argv[1]) == names.end()) {
-    return complain("unknown command " + quote(argv[1]) + suggestion(argv[1], names),
-                    wrong_usage);
+    return complain("unknown command " + quote(argv[1]) + suggestion(argv[1], names), wrong_usage);
   }
   try {
     app.parse(argc, argv);
@@ -95,7 +95,9 @@ int parse_and_run(int argc, char** argv) {
 }
 
 /// The first line: libraries add a stack trace below it.
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
 
 int guarded(int argc, char** argv) {
   try {

@@ -97,8 +97,7 @@ void add_train(CLI::App& app, Action& action) {
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   command
-      ->add_option("--run", arguments->run,
-                   "The run folder (default: runs/<configuration>-<time>)")
+      ->add_option("--run", arguments->run, "The run folder (default: runs/<configuration>-<time>)")
       ->type_name("FOLDER");
   command->add_flag("--resume", arguments->resume,
                     "Go on from the newest checkpoint of the run folder");

@@ -13,8 +13,8 @@ namespace lrmoe::log {
 namespace {
 
 std::shared_ptr<spdlog::logger> make_logger() {
-  auto made = std::make_shared<spdlog::logger>(
-      "lrmoe", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  auto made =
+      std::make_shared<spdlog::logger>("lrmoe", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   made->set_pattern("[%H:%M:%S] %l: %v");
   made->flush_on(spdlog::level::trace);
   const char* wanted = std::getenv("LRMOE_LOG");
@@ -40,10 +40,18 @@ spdlog::logger& logger() {
 
 }  // namespace
 
-void debug(const std::string& message) { logger().debug("{}", message); }
-void info(const std::string& message) { logger().info("{}", message); }
-void warn(const std::string& message) { logger().warn("{}", message); }
-void error(const std::string& message) { logger().error("{}", message); }
+void debug(const std::string& message) {
+  logger().debug("{}", message);
+}
+void info(const std::string& message) {
+  logger().info("{}", message);
+}
+void warn(const std::string& message) {
+  logger().warn("{}", message);
+}
+void error(const std::string& message) {
+  logger().error("{}", message);
+}
 
 void warn_once(const std::string& key, const std::string& message) {
   static std::mutex mutex;

@@ -6,7 +6,9 @@
 namespace lrmoe {
 namespace {
 
-char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
+char lower(char c) {
+  return static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+}
 
 }  // namespace
 
@@ -85,7 +87,9 @@ std::string one_line(std::string_view text, std::size_t longest) {
   return line;
 }
 
-std::string quote(std::string_view text) { return "'" + one_line(text) + "'"; }
+std::string quote(std::string_view text) {
+  return "'" + one_line(text) + "'";
+}
 
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;

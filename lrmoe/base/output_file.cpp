@@ -93,7 +93,9 @@ void OutputFile::write(std::span<const std::byte> bytes) {
   }
 }
 
-void OutputFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+void OutputFile::write(std::string_view text) {
+  write(std::as_bytes(std::span(text)));
+}
 
 void OutputFile::sync() {
   // Pipes and devices cannot be synced (EINVAL); they hold nothing to lose.

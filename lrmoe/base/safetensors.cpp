@@ -142,8 +142,9 @@ Entry read_entry(const std::string& name, const Json& json, std::uint64_t data_s
   entry.begin = static_cast<std::uint64_t>(offsets[0]);
   entry.end = static_cast<std::uint64_t>(offsets[1]);
   if (entry.end > data_size) {
-    throw InputError(where + "ends at byte " + std::to_string(entry.end) + " of the data, which has " +
-                     std::to_string(data_size) + "; the file is cut off or damaged");
+    throw InputError(where + "ends at byte " + std::to_string(entry.end) +
+                     " of the data, which has " + std::to_string(data_size) +
+                     "; the file is cut off or damaged");
   }
   const std::uint64_t bytes = byte_count(entry.tensor.shape, element);
   if (bytes != entry.end - entry.begin) {
@@ -201,8 +202,8 @@ Reader::Reader(const std::filesystem::path& path) : name_(quote(path.string())) 
                      std::to_string(file.size() - kLengthBytes));
   }
   const std::span<const std::byte> data = file.subspan(kLengthBytes + length);
-  const Json header = parse_header(
-      {reinterpret_cast<const char*>(file.data()) + kLengthBytes, length}, where);
+  const Json header =
+      parse_header({reinterpret_cast<const char*>(file.data()) + kLengthBytes, length}, where);
 
   std::vector<Entry> entries;
   for (const auto& [name, json] : header.items()) {

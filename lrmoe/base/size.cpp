@@ -36,8 +36,8 @@ std::int64_t parse_size(std::string_view text, std::string_view what) {
   };
   const std::string body = trimmed(text);
   double number = 0;
-  const auto [end, error] = std::from_chars(body.data(), body.data() + body.size(), number,
-                                            std::chars_format::fixed);
+  const auto [end, error] =
+      std::from_chars(body.data(), body.data() + body.size(), number, std::chars_format::fixed);
   if (error != std::errc{} || !std::isfinite(number)) {
     throw fail(" does not begin with a number");
   }

@@ -119,7 +119,9 @@ std::string print(const char* format, Values... values) {
   return text.data();
 }
 
-std::string print_loss(double loss) { return std::isfinite(loss) ? print("%.4f", loss) : "-"; }
+std::string print_loss(double loss) {
+  return std::isfinite(loss) ? print("%.4f", loss) : "-";
+}
 
 }  // namespace
 

@@ -37,7 +37,7 @@ struct CompareRow {
   double added_variance = 0;           // mean over steps
   double final_loss = std::numeric_limits<double>::quiet_NaN();       // of the last step
   double validation_loss = std::numeric_limits<double>::quiet_NaN();  // of the last evaluation
-  std::int64_t memory_subtotal = 0;    // bytes, peak on the fullest rank
+  std::int64_t memory_subtotal = 0;  // bytes, peak on the fullest rank
   std::int64_t dropped_pairs = 0;
 };
 

@@ -7,7 +7,9 @@
 namespace lrmoe::train {
 namespace {
 
-int ceil_div(int a, int b) { return (a + b - 1) / b; }
+int ceil_div(int a, int b) {
+  return (a + b - 1) / b;
+}
 
 /// "model.top_k = 9": a key as it stands in a message.
 template <class T>
@@ -27,15 +29,14 @@ void check_model(const model::ModelConfig& m, const std::string& where) {
                      std::to_string(ceil_div(m.hidden, 2 * m.heads) * 2 * m.heads));
   }
   if (m.hidden / m.heads % 2 != 0) {
-    throw InputError(where + ": model.hidden / model.heads = " +
-                     std::to_string(m.hidden / m.heads) +
+    throw InputError(where +
+                     ": model.hidden / model.heads = " + std::to_string(m.hidden / m.heads) +
                      " is odd; a head needs an even width, as with model.hidden = " +
                      std::to_string((m.hidden / m.heads + 1) * m.heads));
   }
   if (m.heads % m.kv_heads != 0) {
     throw InputError(where + ": " + is("model.heads", m.heads) + " is no multiple of " +
-                     is("model.kv_heads", m.kv_heads) +
-                     "; model.kv_heads must divide model.heads");
+                     is("model.kv_heads", m.kv_heads) + "; model.kv_heads must divide model.heads");
   }
   for (std::size_t i = 0; i < m.dense_layers.size(); ++i) {
     const int layer = m.dense_layers[i];
@@ -79,8 +80,8 @@ void check_strategy(const Config& c, const std::string& where) {
   const std::vector<std::string> names = plan::strategy_names();
   if (std::find(names.begin(), names.end(), c.strategy.name) == names.end()) {
     throw InputError(where + ": strategy.name = " + quote(c.strategy.name) +
-                     " is not a strategy (nearest: " +
-                     quote(nearest_name(c.strategy.name, names)) + "); there are: " + join(names));
+                     " is not a strategy (nearest: " + quote(nearest_name(c.strategy.name, names)) +
+                     "); there are: " + join(names));
   }
   try {
     plan::make_strategy(c.strategy);

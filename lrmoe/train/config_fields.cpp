@@ -147,7 +147,9 @@ class Section {
               std::int64_t high) {
     return add(
         key, "a list of whole numbers from " + std::to_string(low), member,
-        [](const std::vector<int>& x) { return Value(std::vector<std::int64_t>(x.begin(), x.end())); },
+        [](const std::vector<int>& x) {
+          return Value(std::vector<std::int64_t>(x.begin(), x.end()));
+        },
         [low, high](std::vector<int>& x, const Value& value) {
           const auto* wanted = std::get_if<std::vector<std::int64_t>>(&value);
           if (wanted == nullptr) {
@@ -171,7 +173,9 @@ class Section {
     field.section = name_;
     field.key = key;
     field.expected = expected;
-    field.get = [part = part_, member, get](const Config& c) { return get(std::invoke(part, c).*member); };
+    field.get = [part = part_, member, get](const Config& c) {
+      return get(std::invoke(part, c).*member);
+    };
     field.set = [part = part_, member, set](Config& c, const Value& value) {
       return set(std::invoke(part, c).*member, value);
     };
@@ -246,8 +250,9 @@ void add_train(std::vector<Field>& fields) {
   section.real("clip", &TrainConfig::clip, kNotNegative);
   section.real("aux_loss", &TrainConfig::aux_loss, kNotNegative);
   section.integer("accumulation", &TrainConfig::accumulation, 1, 1 << 20);
-  section.choice<Dtype>("dtype", &TrainConfig::dtype,
-                        {{"float32", Dtype::float32}, {"bfloat16", Dtype::bfloat16}})
+  section
+      .choice<Dtype>("dtype", &TrainConfig::dtype,
+                     {{"float32", Dtype::float32}, {"bfloat16", Dtype::bfloat16}})
       .fixed_on_resume = true;
   section.integer("checkpoint_every", &TrainConfig::checkpoint_every, 0);
   section.integer("keep", &TrainConfig::keep, 1);
@@ -275,7 +280,8 @@ void add_strategy(std::vector<Field>& fields) {
 void add_lrmoe(std::vector<Field>& fields) {
   using plan::LrmoeOptions;
   const std::size_t first = fields.size();
-  Section section(fields, "lrmoe", [](auto& c) -> auto& { return c.strategy.lrmoe; });
+  Section section(
+      fields, "lrmoe", [](auto& c) -> auto& { return c.strategy.lrmoe; });
   section.real("ratio", &LrmoeOptions::ratio, kShare);
   section.real("variance", &LrmoeOptions::variance, kNotNegative);
   section.choice<plan::SelectMode>(

@@ -14,15 +14,15 @@
 namespace lrmoe::train {
 
 /// A key's value as TOML has it; monostate is a type that no key takes.
-using Value =
-    std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::int64_t>>;
+using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string,
+                           std::vector<std::int64_t>>;
 
 struct Field {
   std::string section;
   std::string key;
-  std::string expected;                                // "a whole number, at least 1"
-  std::function<Value(const Config&)> get;             // monostate: not printed
-  std::function<bool(Config&, const Value&)> set;      // false: wrong type or out of range
+  std::string expected;                            // "a whole number, at least 1"
+  std::function<Value(const Config&)> get;         // monostate: not printed
+  std::function<bool(Config&, const Value&)> set;  // false: wrong type or out of range
   bool before_others = false;    // sets defaults that other keys override (model.preset)
   bool of_strategy = false;      // may stand in a strategy's specification
   bool fixed_on_resume = false;  // a run cannot go on with another value

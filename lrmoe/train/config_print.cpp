@@ -58,7 +58,9 @@ struct Printer {
 
 }  // namespace
 
-std::string print_value(const Value& value) { return std::visit(Printer{}, value); }
+std::string print_value(const Value& value) {
+  return std::visit(Printer{}, value);
+}
 
 std::string to_toml(const Config& config) {
   std::string out;

@@ -44,8 +44,12 @@ void visit_moe(Metrics& m, Visit visit) {
   visit("memory_peak_bytes", m.memory_peak_bytes);
 }
 
-Json number(std::int64_t x) { return x; }
-Json number(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
+Json number(std::int64_t x) {
+  return x;
+}
+Json number(double x) {
+  return std::isfinite(x) ? Json(x) : Json(nullptr);
+}
 
 void read(const Json& json, const char* name, std::int64_t& x) {
   x = json.at(name).get<std::int64_t>();
@@ -53,7 +57,9 @@ void read(const Json& json, const char* name, std::int64_t& x) {
 void read_real(const Json& value, double& x) {
   x = value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
 }
-void read(const Json& json, const char* name, double& x) { read_real(json.at(name), x); }
+void read(const Json& json, const char* name, double& x) {
+  read_real(json.at(name), x);
+}
 
 struct Line {
   std::string text;
@@ -121,7 +127,9 @@ StepMetrics from_json_line(const std::string& line) {
 MetricsWriter::MetricsWriter(const std::filesystem::path& path)
     : file_(path, OutputFile::Mode::append) {}
 
-void MetricsWriter::write(const StepMetrics& metrics) { file_.write(to_json_line(metrics) + "\n"); }
+void MetricsWriter::write(const StepMetrics& metrics) {
+  file_.write(to_json_line(metrics) + "\n");
+}
 
 std::vector<StepMetrics> read_metrics(const std::filesystem::path& path) {
   std::vector<StepMetrics> steps;

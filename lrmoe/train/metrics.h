@@ -18,9 +18,9 @@ namespace lrmoe::train {
 struct MoeMetrics {
   double moe_forward_seconds = 0;
   double moe_backward_seconds = 0;
-  double retained_ratio = 1;       // backward pairs / routed pairs
+  double retained_ratio = 1;  // backward pairs / routed pairs
   double added_variance = 0;
-  double imbalance_forward = 1;    // fullest rank's pairs / mean
+  double imbalance_forward = 1;  // fullest rank's pairs / mean
   double imbalance_backward = 1;
   std::int64_t bytes_forward = 0;
   std::int64_t bytes_backward = 0;
@@ -36,14 +36,14 @@ struct StepMetrics {
   double grad_norm = 0;
   double clip_coefficient = 1;
   std::int64_t tokens = 0;
-  double seconds = 0;                // of the whole step
-  double moe_seconds = 0;            // forward + backward + update
-  double moe_exchange_seconds = 0;   // within forward and backward
-  double moe_update_seconds = 0;     // expert gradients, optimizer, weights to the next placement
+  double seconds = 0;               // of the whole step
+  double moe_seconds = 0;           // forward + backward + update
+  double moe_exchange_seconds = 0;  // within forward and backward
+  double moe_update_seconds = 0;    // expert gradients, optimizer, weights to the next placement
   std::int64_t bytes_update = 0;
-  MoeMetrics moe;                    // all layers; printed without a prefix
+  MoeMetrics moe;                         // all layers; printed without a prefix
   std::optional<double> validation_loss;  // where this step ended with an evaluation
-  std::vector<int> layer_index;      // the model's layer of each entry below
+  std::vector<int> layer_index;           // the model's layer of each entry below
   std::vector<MoeMetrics> layers;
 };
 

@@ -119,9 +119,7 @@ std::string Progress::line(std::size_t columns) const {
       {print("lr %.2e", last_.lr), 3},
       {print_rate(rate_), 6},
       {print("imbalance %.2f/%.2f", last_.moe.imbalance_forward, last_.moe.imbalance_backward), 4},
-      {print("MoE %.0f%%",
-             last_.seconds > 0 ? 100.0 * last_.moe_seconds / last_.seconds : 0.0),
-       2},
+      {print("MoE %.0f%%", last_.seconds > 0 ? 100.0 * last_.moe_seconds / last_.seconds : 0.0), 2},
       {"memory " + print_size(last_.moe.memory_peak_bytes), 1},
       {"left " + print_duration(left), 5}};
   while (true) {

@@ -12,12 +12,12 @@
 namespace lrmoe::train {
 
 struct ProgressOptions {
-  std::int64_t steps = 0;    // of the whole run
-  bool terminal = false;     // rewrite one line
-  double interval = 5;       // seconds between plain lines
-  double refresh = 0.1;      // seconds between rewritings
-  std::function<int()> width;      // columns of the terminal, asked at each rewriting
-  std::function<double()> clock;   // seconds, monotonic
+  std::int64_t steps = 0;         // of the whole run
+  bool terminal = false;          // rewrite one line
+  double interval = 5;            // seconds between plain lines
+  double refresh = 0.1;           // seconds between rewritings
+  std::function<int()> width;     // columns of the terminal, asked at each rewriting
+  std::function<double()> clock;  // seconds, monotonic
 };
 
 class Progress {

@@ -49,11 +49,11 @@ bool holds_nothing(const fs::path& path) {
 void check_resumed(const RunFolder& run, const Config& config) {
   const std::string where = "run folder " + quote(run.path.string());
   if (!fs::exists(run.config())) {
-    throw InputError(where + " holds no run to resume (no config.toml in it); without --resume "
-                             "a new run starts in an empty folder");
+    throw InputError(where +
+                     " holds no run to resume (no config.toml in it); without --resume "
+                     "a new run starts in an empty folder");
   }
-  const std::string changed =
-      changed_on_resume(load_config(run.config().string(), {}), config);
+  const std::string changed = changed_on_resume(load_config(run.config().string(), {}), config);
   if (!changed.empty()) {
     throw InputError(where + " was begun with " + changed +
                      "; resume with the same value, or name another folder with --run");

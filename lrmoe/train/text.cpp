@@ -28,9 +28,8 @@ std::vector<fs::path> files_of(const fs::path& path) {
       files.push_back(entry.path());
     }
   }
-  std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) {
-    return a.native() < b.native();
-  });
+  std::sort(files.begin(), files.end(),
+            [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
   if (files.empty()) {
     throw InputError("data.path = " + quote(path.string()) +
                      ": the folder holds no file; it takes one text file or more");
@@ -92,8 +91,8 @@ void Text::divide(double validation_fraction, const std::string& name) {
 }
 
 std::size_t Text::offset(std::uint64_t seed, std::int64_t step, std::int64_t index) const {
-  const std::uint64_t bits = hash({kTextBits, seed, static_cast<std::uint64_t>(step),
-                                   static_cast<std::uint64_t>(index)});
+  const std::uint64_t bits =
+      hash({kTextBits, seed, static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(index)});
   const std::uint64_t places = training_size_ - length() + 1;
   // The high half of the 128-bit product: uniform over the places without a division.
   __extension__ using Wide = unsigned __int128;
@@ -107,8 +106,7 @@ std::int64_t Text::held_out_count(std::int64_t tokens) const {
 
 Text::Bytes Text::held_out_sequence(std::int64_t index, std::int64_t count) const {
   const std::size_t size = held_out().size();
-  LRMOE_ASSERT(index >= 0 && index < count &&
-                   static_cast<std::size_t>(count) * length() <= size,
+  LRMOE_ASSERT(index >= 0 && index < count && static_cast<std::size_t>(count) * length() <= size,
                "held-out sequence " + std::to_string(index) + " of " + std::to_string(count));
   // floor(index * size / count), without the product's overflow.
   const auto n = static_cast<std::size_t>(count);

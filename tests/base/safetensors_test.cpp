@@ -40,11 +40,10 @@ TEST(Safetensors, RoundTrip) {
   const std::vector<float> floats{1.5F, -2.0F, 3.25F, 0.0F, 5.0F, 6.0F};
   const std::vector<std::uint8_t> bytes{7, 8, 9};
   const Metadata metadata{{"format", "test"}, {"quote\"d", "l\nine \xc3\xa9"}};
-  const std::vector<Tensor> tensors{
-      {"b", "U8", {3}, std::as_bytes(std::span(bytes))},
-      {"a.weight", "F32", {2, 3}, std::as_bytes(std::span(floats))},
-      {"empty", "I64", {4, 0}, {}},
-      {"scalar", "U8", {}, std::as_bytes(std::span(bytes).first(1))}};
+  const std::vector<Tensor> tensors{{"b", "U8", {3}, std::as_bytes(std::span(bytes))},
+                                    {"a.weight", "F32", {2, 3}, std::as_bytes(std::span(floats))},
+                                    {"empty", "I64", {4, 0}, {}},
+                                    {"scalar", "U8", {}, std::as_bytes(std::span(bytes).first(1))}};
   write(path, tensors, metadata);
 
   const Reader reader(path);
@@ -137,10 +136,10 @@ TEST(Safetensors, RefusesDamagedHeaders) {
   EXPECT_EQ(refusal(entry(R"("dtype":"F32","shape":[2],"data_offsets":[0,4])"), 4),
             "tensor 't': has 4 bytes, but its shape and dtype take 8");
   // 2^32 * 2^32 elements: the product must not wrap around to 0.
-  EXPECT_EQ(refusal(entry(R"("dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0])"),
-                    0)
-                .find("tensor 't': has 0 bytes, but its shape and dtype take "),
-            0U);
+  EXPECT_EQ(
+      refusal(entry(R"("dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0])"), 0)
+          .find("tensor 't': has 0 bytes, but its shape and dtype take "),
+      0U);
 }
 
 TEST(Safetensors, RefusesOverlapsGapsAndRepeatedNames) {

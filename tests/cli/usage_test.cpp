@@ -83,7 +83,8 @@ TEST(Usage, WrongConfigurations) {
   expect_usage_error("train a.toml --set train.steps=0",
                      "lrmoe: --set train.steps=0: train.steps = 0 will not do; it takes a whole "
                      "number, at least 1\n");
-  expect_usage_error("train a.toml --set model.top_k=33", "lrmoe: a.toml: model.top_k = 33 is more");
+  expect_usage_error("train a.toml --set model.top_k=33",
+                     "lrmoe: a.toml: model.top_k = 33 is more");
   expect_usage_error("compare a.toml --strategies fixed,simi",
                      "lrmoe: strategy 'simi': strategy.name = 'simi' is not a strategy (nearest: "
                      "'symi'); there are: ");

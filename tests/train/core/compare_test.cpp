@@ -120,10 +120,12 @@ TEST(Compare, ATargetThatIsNotReachedTakesAllSteps) {
 TEST(Compare, WithoutATargetAllStepsCount) {
   const TemporaryFolder folder;
   FakeTraining training;
-  const std::vector<CompareRow> rows = compare(options_for(folder, "fixed,symi"), std::ref(training));
+  const std::vector<CompareRow> rows =
+      compare(options_for(folder, "fixed,symi"), std::ref(training));
   EXPECT_FALSE(rows[0].reached);
   EXPECT_EQ(rows[0].against_symi, 2.0);
-  EXPECT_TRUE(nlohmann::json::parse(read_text(folder / "run/compare.json"))["target_loss"].is_null());
+  EXPECT_TRUE(
+      nlohmann::json::parse(read_text(folder / "run/compare.json"))["target_loss"].is_null());
 }
 
 TEST(Compare, NothingTrainsWhenOneStrategyIsWrong) {

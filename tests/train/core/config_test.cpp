@@ -139,11 +139,10 @@ slack = 0.1
   EXPECT_EQ(c.strategy.name, "symi");
   EXPECT_EQ(c.strategy.capacity_factor, 1.5);
 
-  EXPECT_EQ(c.strategy.lrmoe, (plan::LrmoeOptions{0.5, 0.75, plan::SelectMode::top,
-                                                  plan::Metric::gate_grad, 0.6,
-                                                  plan::ShortlistBy::output,
-                                                  plan::RouterGradient::exact,
-                                                  plan::Activations::recompute, 0.05, 0.1}));
+  EXPECT_EQ(c.strategy.lrmoe,
+            (plan::LrmoeOptions{0.5, 0.75, plan::SelectMode::top, plan::Metric::gate_grad, 0.6,
+                                plan::ShortlistBy::output, plan::RouterGradient::exact,
+                                plan::Activations::recompute, 0.05, 0.1}));
 
   // Nothing is left at its default above, so the round trip covers every key.
   const Config defaults;
@@ -189,10 +188,10 @@ TEST(Config, PresetGivesDefaultsThatOtherKeysOverride) {
 }
 
 TEST(Config, SettingsApplyInOrderAndAfterTheFile) {
-  const Config c = parse("[train]\nsteps = 1\n",
-                         {"train.steps=2", "train.steps = 3", "data.path=/a b/c.txt",
-                          "strategy.name=symi", "strategy.capacity_factor=inf",
-                          "model.dense_layers=[1]", "train.learning_rate=1"});
+  const Config c =
+      parse("[train]\nsteps = 1\n",
+            {"train.steps=2", "train.steps = 3", "data.path=/a b/c.txt", "strategy.name=symi",
+             "strategy.capacity_factor=inf", "model.dense_layers=[1]", "train.learning_rate=1"});
   EXPECT_EQ(c.train.steps, 3);
   EXPECT_EQ(c.data.path, "/a b/c.txt");
   EXPECT_EQ(c.strategy.name, "symi");
@@ -202,10 +201,11 @@ TEST(Config, SettingsApplyInOrderAndAfterTheFile) {
 }
 
 TEST(Config, UnknownNamesSuggestTheNearest) {
-  EXPECT_EQ(message_of("[train]\nsteps = 1\nlerning_rate = 1.0\n").find(
-                "a.toml:3: unknown key 'lerning_rate' in [train]; did you mean 'learning_rate'? "
+  EXPECT_EQ(
+      message_of("[train]\nsteps = 1\nlerning_rate = 1.0\n")
+          .find("a.toml:3: unknown key 'lerning_rate' in [train]; did you mean 'learning_rate'? "
                 "[train] takes: steps, "),
-            0U);
+      0U);
   EXPECT_EQ(message_of("[trian]\nsteps = 1\n"),
             "a.toml:1: unknown section [trian]; did you mean [train]? Sections are: data, model, "
             "train, parallel, strategy, lrmoe");
@@ -218,8 +218,8 @@ TEST(Config, UnknownNamesSuggestTheNearest) {
             "a.toml:1: train is a section: write [train] and its keys below it");
   EXPECT_EQ(message_of("nonsense = 1\n").find("a.toml:1: unknown key 'nonsense' outside a section"),
             0U);
-  EXPECT_EQ(message_of("", {"train.stps=1"}).find(
-                "--set train.stps=1: unknown key 'stps' in [train]; did you mean 'steps'?"),
+  EXPECT_EQ(message_of("", {"train.stps=1"})
+                .find("--set train.stps=1: unknown key 'stps' in [train]; did you mean 'steps'?"),
             0U);
   EXPECT_EQ(message_of("[train.steps]\nx = 1\n"),
             "a.toml:1: train.steps = x = 1 will not do; it takes a whole number, at least 1");
@@ -231,8 +231,9 @@ TEST(Config, WrongTypesAndRangesSayWhatWouldBeRight) {
   const auto wrong = [](const std::string& key, const std::string& value) {
     return message_of("", {key + "=" + value});
   };
-  EXPECT_EQ(wrong("train.steps", "0"),
-            "--set train.steps=0: train.steps = 0 will not do; it takes a whole number, at least 1");
+  EXPECT_EQ(
+      wrong("train.steps", "0"),
+      "--set train.steps=0: train.steps = 0 will not do; it takes a whole number, at least 1");
   EXPECT_EQ(message_of("\n\n[train]\nsteps = \"ten\"\n"),
             "a.toml:4: train.steps = \"ten\" will not do; it takes a whole number, at least 1");
   EXPECT_EQ(message_of("[train]\nsteps = 1.5\n"),
@@ -296,11 +297,11 @@ TEST(Config, ChecksThatConcernSeveralKeys) {
   EXPECT_EQ(message_of("", {"train.tokens_per_step=4000"}),
             "a.toml: train.tokens_per_step = 4000 is no multiple of model.sequence = 256 times "
             "train.accumulation = 1; the nearest that is: 4096");
-  EXPECT_EQ(message_of("", {"train.tokens_per_step=1024", "train.accumulation=2",
-                            "parallel.ranks=4"}),
-            "a.toml: train.tokens_per_step = 1024 leaves some of the ranks without a sequence "
-            "(parallel.ranks = 4, model.sequence = 256 times train.accumulation = 2); it takes at "
-            "least 2048");
+  EXPECT_EQ(
+      message_of("", {"train.tokens_per_step=1024", "train.accumulation=2", "parallel.ranks=4"}),
+      "a.toml: train.tokens_per_step = 1024 leaves some of the ranks without a sequence "
+      "(parallel.ranks = 4, model.sequence = 256 times train.accumulation = 2); it takes at "
+      "least 2048");
   EXPECT_EQ(message_of("", {"train.evaluate_tokens=255"}),
             "a.toml: train.evaluate_tokens = 255 is less than one sequence; it takes at least "
             "model.sequence = 256");
@@ -319,9 +320,10 @@ TEST(Config, ChecksThatConcernSeveralKeys) {
   EXPECT_EQ(message_of("", {"parallel.engine=mpi"}),
             "a.toml: parallel.engine = 'mpi' is not available; this program was built with: "
             "threads");
-  EXPECT_EQ(message_of("", {"strategy.name=simy"}).find(
-                "a.toml: strategy.name = 'simy' is not a strategy (nearest: 'symi'); there are: "),
-            0U);
+  EXPECT_EQ(
+      message_of("", {"strategy.name=simy"})
+          .find("a.toml: strategy.name = 'simy' is not a strategy (nearest: 'symi'); there are: "),
+      0U);
 }
 
 TEST(Config, SuggestedValuesAreRight) {

@@ -88,14 +88,16 @@ TEST(RunFolder, ResumeRefusesWhatIsNoRunAndAnotherModel) {
   const fs::path path = folder / "run";
   const std::string where = "run folder '" + path.string() + "'";
   EXPECT_EQ(message_of<InputError>([&] { open_run(path, Config{}, true); }),
-            where + " holds no run to resume (no config.toml in it); without --resume a new run "
-                    "starts in an empty folder");
+            where +
+                " holds no run to resume (no config.toml in it); without --resume a new run "
+                "starts in an empty folder");
   open_run(path, Config{}, false);
   Config other;
   other.model.layers = 6;
   EXPECT_EQ(message_of<InputError>([&] { open_run(path, other, true); }),
-            where + " was begun with model.layers = 4 (now 6); resume with the same value, or "
-                    "name another folder with --run");
+            where +
+                " was begun with model.layers = 4 (now 6); resume with the same value, or "
+                "name another folder with --run");
 }
 
 TEST(Checkpoints, OnlyCompleteOnesAreListed) {

@@ -112,8 +112,8 @@ TEST(Text, BadTextsAreRefusedWithOneLine) {
                 "': the folder holds no file; it takes one text file or more");
   const std::string file = (folder / "f").string();
   write_file(file, "");
-  EXPECT_EQ(message(file, 0), "data.path = '" + file +
-                                  "': there is no text; one sequence takes 10 bytes");
+  EXPECT_EQ(message(file, 0),
+            "data.path = '" + file + "': there is no text; one sequence takes 10 bytes");
   write_file(file, "123456789");
   EXPECT_EQ(message(file, 0),
             "data.path = '" + file +
