@@ -57,8 +57,9 @@ at::Tensor attention(const at::Tensor& x, const AttentionWeights& weights, int h
   if (kv_heads != heads) {
     const std::int64_t group = heads / kv_heads;
     const auto repeat = [&](const at::Tensor& t) {
-      return t.unsqueeze(2).expand({batch, kv_heads, group, length, dim}).reshape(
-          {batch, heads, length, dim});
+      return t.unsqueeze(2)
+          .expand({batch, kv_heads, group, length, dim})
+          .reshape({batch, heads, length, dim});
     };
     k = repeat(k);
     v = repeat(v);

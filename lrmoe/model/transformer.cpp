@@ -29,7 +29,7 @@ struct Block {
   at::Tensor attention_norm;
   AttentionWeights attention;
   at::Tensor mlp_norm;
-  moe::MoeLayer* moe = nullptr;   // or a dense MLP alone
+  moe::MoeLayer* moe = nullptr;     // or a dense MLP alone
   std::optional<MlpWeights> dense;  // the shared experts where there is a MoE
 };
 
@@ -86,8 +86,8 @@ struct Transformer::Impl {
         add(prefix + "attention.output", {d, config.heads * dim}, residual_std);
     block.mlp_norm = add(prefix + "mlp.norm", {d}, 0.0);
     if (config.is_moe_layer(layer)) {
-      moe_layers.push_back(std::make_unique<moe::MoeLayer>(
-          config.moe(), layer, slots, communicator, strategy, seed, std, dtype));
+      moe_layers.push_back(std::make_unique<moe::MoeLayer>(config.moe(), layer, slots, communicator,
+                                                           strategy, seed, std, dtype));
       layer_of.push_back(layer);
       block.moe = moe_layers.back().get();
       parameters.push_back({prefix + "router", block.moe->router_weight, true});
@@ -135,13 +135,11 @@ struct Transformer::Impl {
 };
 
 Transformer::Transformer(const ModelConfig& config, int slots, comm::Communicator& communicator,
-                         const plan::Strategy& strategy, std::uint64_t seed,
-                         at::ScalarType dtype) {
+                         const plan::Strategy& strategy, std::uint64_t seed, at::ScalarType dtype) {
   LRMOE_ASSERT(config.hidden % (2 * config.heads) == 0 && config.heads % config.kv_heads == 0,
                "heads must divide the hidden size into even parts, kv_heads the heads");
   impl_ = std::make_unique<Impl>(config, seed, dtype);
-  impl_->embedding =
-      impl_->add("embedding", {config.vocabulary, config.hidden}, config.init_std);
+  impl_->embedding = impl_->add("embedding", {config.vocabulary, config.hidden}, config.init_std);
   for (int layer = 0; layer < config.layers; ++layer) {
     impl_->add_block(layer, slots, communicator, strategy);
   }
@@ -167,13 +165,17 @@ at::Tensor Transformer::logits(const at::Tensor& tokens, const moe::StepInfo& in
   return impl_->logits(tokens, info, aux);
 }
 
-const std::vector<Parameter>& Transformer::parameters() const { return impl_->parameters; }
+const std::vector<Parameter>& Transformer::parameters() const {
+  return impl_->parameters;
+}
 
 const std::vector<std::unique_ptr<moe::MoeLayer>>& Transformer::moe_layers() const {
   return impl_->moe_layers;
 }
 
-const std::vector<int>& Transformer::layer_of() const { return impl_->layer_of; }
+const std::vector<int>& Transformer::layer_of() const {
+  return impl_->layer_of;
+}
 
 at::Tensor Transformer::initial_expert(std::size_t i, int expert) const {
   const at::Tensor flat = impl_->moe_layers.at(i)->initial_expert(expert);

@@ -20,7 +20,7 @@ namespace lrmoe::model {
 /// A dense parameter: the same on every rank. Its gradient is this rank's share.
 struct Parameter {
   std::string name;
-  at::Tensor value;  // leaf, requires grad; fp32, or fp64 in tests
+  at::Tensor value;    // leaf, requires grad; fp32, or fp64 in tests
   bool decay = false;  // weight decay: matrices only
 };
 

@@ -33,8 +33,8 @@ std::vector<NamedTensor> model_tensors(const Replica& replica) {
   for (std::size_t i = 0; i < replica.model.moe_layers().size(); ++i) {
     const at::Tensor& bias = replica.model.moe_layers()[i]->router_bias;
     if (bias.defined()) {
-      tensors.emplace_back(
-          "layers." + std::to_string(replica.model.layer_of()[i]) + ".router_bias", bias);
+      tensors.emplace_back("layers." + std::to_string(replica.model.layer_of()[i]) + ".router_bias",
+                           bias);
     }
   }
   return tensors;
@@ -44,8 +44,7 @@ std::vector<NamedTensor> expert_tensors(const Replica& replica) {
   std::vector<NamedTensor> tensors;
   for (std::size_t i = 0; i < replica.experts.size(); ++i) {
     const optim::ExpertOptimizer& optimizer = replica.experts[i];
-    const std::string name =
-        "layers." + std::to_string(replica.model.layer_of()[i]) + ".experts.";
+    const std::string name = "layers." + std::to_string(replica.model.layer_of()[i]) + ".experts.";
     tensors.emplace_back(name + "master", optimizer.master);
     tensors.emplace_back(name + "moment", optimizer.moment);
     tensors.emplace_back(name + "square", optimizer.square);
@@ -172,8 +171,7 @@ CheckpointState checked_state(const Replica& replica, const Config& config,
                               const Checkpoint& checkpoint) {
   CheckpointState state = read_state(checkpoint.path / kStateFile);
   const std::string where = "checkpoint " + quote(checkpoint.path.string());
-  const std::string changed =
-      changed_on_resume(parse_config(state.config, where, {}), config);
+  const std::string changed = changed_on_resume(parse_config(state.config, where, {}), config);
   if (!changed.empty()) {
     throw InputError(where + " has " + changed + "; resume with the same value");
   }
@@ -211,11 +209,10 @@ void save_checkpoint(const Replica& replica, const Config& config, const fs::pat
     LRMOE_ASSERT(folder->path() == partial, "the ranks disagree on a checkpoint's folder");
   }
   communicator.barrier();
-  write_tensors(partial / experts_file(communicator.rank(), communicator.size()),
-                expert_tensors(replica),
-                experts_metadata(replica.experts.empty() ? optim::ShardMap{}
-                                                         : replica.experts.front().map(),
-                                 communicator.rank(), replica.steps));
+  write_tensors(
+      partial / experts_file(communicator.rank(), communicator.size()), expert_tensors(replica),
+      experts_metadata(replica.experts.empty() ? optim::ShardMap{} : replica.experts.front().map(),
+                       communicator.rank(), replica.steps));
   if (communicator.rank() == 0) {
     write_tensors(partial / kModelFile, model_tensors(replica), model_metadata(replica.steps));
     write_state(state_of(replica, config), partial / kStateFile);

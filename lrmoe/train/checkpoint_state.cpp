@@ -47,7 +47,9 @@ plan::Counts table(const Json& json, int rows, int cols, std::int32_t least, std
 }
 
 // A change anywhere in the file shows in it.
-std::string digest(const Json& state) { return std::to_string(hash(state.dump())); }
+std::string digest(const Json& state) {
+  return std::to_string(hash(state.dump()));
+}
 
 CheckpointState parse(const std::string& text) {
   const Json file = Json::parse(text);
@@ -72,11 +74,10 @@ CheckpointState parse(const std::string& text) {
   state.cluster.slots = json.at("slots");
   state.cluster.top_k = json.at("top_k");
   for (const Json& layer : json.at("layers")) {
-    state.layers.push_back(
-        {table(layer.at("placement"), state.cluster.ranks, state.cluster.slots, -1,
-               state.cluster.experts - 1),
-         table(layer.at("demand"), state.cluster.ranks, state.cluster.experts, 0,
-               std::numeric_limits<std::int32_t>::max())});
+    state.layers.push_back({table(layer.at("placement"), state.cluster.ranks, state.cluster.slots,
+                                  -1, state.cluster.experts - 1),
+                            table(layer.at("demand"), state.cluster.ranks, state.cluster.experts, 0,
+                                  std::numeric_limits<std::int32_t>::max())});
   }
   return state;
 }
@@ -84,17 +85,14 @@ CheckpointState parse(const std::string& text) {
 }  // namespace
 
 void write_state(const CheckpointState& state, const std::filesystem::path& path) {
-  Json json = {{"step", state.step},
-               {"config", state.config},
-               {"strategy", state.strategy},
-               {"owned", state.owned},
-               {"ranks", state.cluster.ranks},
-               {"experts", state.cluster.experts},
-               {"slots", state.cluster.slots},
-               {"top_k", state.cluster.top_k},
+  Json json = {{"step", state.step},           {"config", state.config},
+               {"strategy", state.strategy},   {"owned", state.owned},
+               {"ranks", state.cluster.ranks}, {"experts", state.cluster.experts},
+               {"slots", state.cluster.slots}, {"top_k", state.cluster.top_k},
                {"layers", Json::array()}};
   for (const CheckpointState::Layer& layer : state.layers) {
-    json["layers"].push_back({{"placement", rows(layer.placement)}, {"demand", rows(layer.demand)}});
+    json["layers"].push_back(
+        {{"placement", rows(layer.placement)}, {"demand", rows(layer.demand)}});
   }
   const Json file = {
       {"format", kFormat}, {"version", kVersion}, {"hash", digest(json)}, {"state", json}};

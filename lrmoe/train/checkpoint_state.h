@@ -14,7 +14,7 @@ struct CheckpointState {
   std::int64_t step = 0;  // optimizer steps done
   std::string config;     // TOML
   std::string strategy;
-  bool owned = false;     // see optim::ShardMap
+  bool owned = false;  // see optim::ShardMap
   plan::Cluster cluster;
   struct Layer {
     plan::Placement placement;  // of the next step

@@ -53,7 +53,9 @@ void write_tensors(const std::filesystem::path& path, const std::vector<NamedTen
   std::vector<safetensors::Tensor> table;
   for (const auto& [name, tensor] : tensors) {
     LRMOE_ASSERT(tensor.is_contiguous(), name + " is not contiguous");
-    table.push_back({name, dtype_name(tensor), tensor.sizes().vec(),
+    table.push_back({name,
+                     dtype_name(tensor),
+                     tensor.sizes().vec(),
                      {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()}});
   }
   metadata[kHashKey] = contents_hash(table);

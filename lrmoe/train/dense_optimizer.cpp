@@ -41,7 +41,9 @@ double DenseOptimizer::gradient_square() const {
   return gradient.to(at::kDouble).square().sum().item<double>();
 }
 
-void DenseOptimizer::scale_gradient(double factor) { gradient.mul_(factor); }
+void DenseOptimizer::scale_gradient(double factor) {
+  gradient.mul_(factor);
+}
 
 void DenseOptimizer::step(std::int64_t step, const optim::AdamWOptions& options) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {

@@ -36,6 +36,8 @@ InterruptGuard::~InterruptGuard() {
   ::sigaction(SIGTERM, &old_term, nullptr);
 }
 
-int InterruptGuard::signal() { return noted; }
+int InterruptGuard::signal() {
+  return noted;
+}
 
 }  // namespace lrmoe::train

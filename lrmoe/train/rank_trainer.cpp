@@ -72,8 +72,7 @@ RankTrainer::Losses RankTrainer::forward_backward() {
     const Batch batch = make_batch(begin, end, config_.model.sequence, [&](std::int64_t i) {
       return text_.batch(train.seed, replica_.steps, i);
     });
-    const auto loss =
-        replica_.model.loss(batch.tokens, batch.targets, {replica_.steps, m, false});
+    const auto loss = replica_.model.loss(batch.tokens, batch.targets, {replica_.steps, m, false});
     const at::Tensor weighted = loss.cross_entropy / static_cast<double>(train.tokens_per_step) +
                                 loss.aux * (train.aux_loss / train.accumulation);
     weighted.backward();

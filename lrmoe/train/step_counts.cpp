@@ -74,16 +74,14 @@ void StepCounts::add_update(const optim::ExpertOptimizer& optimizer) {
 
 MoeMetrics StepCounts::to_metrics(const Pairs& pairs, const Own& own, int ranks) {
   const auto imbalance = [&](std::int64_t fullest, std::int64_t all) {
-    return all == 0 ? 1.0
-                    : static_cast<double>(fullest) * ranks / static_cast<double>(all);
+    return all == 0 ? 1.0 : static_cast<double>(fullest) * ranks / static_cast<double>(all);
   };
   MoeMetrics metrics;
   metrics.moe_forward_seconds = own.forward_seconds;
   metrics.moe_backward_seconds = own.backward_seconds;
   metrics.retained_ratio =
-      pairs.routed == 0
-          ? 1.0
-          : static_cast<double>(pairs.retained) / static_cast<double>(pairs.routed);
+      pairs.routed == 0 ? 1.0
+                        : static_cast<double>(pairs.retained) / static_cast<double>(pairs.routed);
   metrics.added_variance = pairs.plans == 0 ? 0.0 : pairs.added_variance / pairs.plans;
   metrics.imbalance_forward = imbalance(pairs.forward_fullest, pairs.forward);
   metrics.imbalance_backward = imbalance(pairs.backward_fullest, pairs.retained);

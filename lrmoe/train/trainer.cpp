@@ -40,8 +40,8 @@ class Recorder {
     variance_ += metrics.moe.added_variance;
     result_.added_variance = variance_ / static_cast<double>(result_.losses.size());
     if (metrics.validation_loss) {
-      result_.validations.push_back({metrics.step, *metrics.validation_loss, result_.moe_seconds,
-                                     result_.total_seconds});
+      result_.validations.push_back(
+          {metrics.step, *metrics.validation_loss, result_.moe_seconds, result_.total_seconds});
     }
     if (progress_) {
       progress_->update(metrics);
@@ -79,7 +79,9 @@ After agree(After wish, comm::Communicator& communicator) {
   return static_cast<After>(value[0]);
 }
 
-bool is_due(std::int64_t every, std::int64_t step) { return every > 0 && step % every == 0; }
+bool is_due(std::int64_t every, std::int64_t step) {
+  return every > 0 && step % every == 0;
+}
 
 // The run of one rank; true when a signal ended it.
 bool run_rank(RankTrainer& trainer, Recorder* recorder, const TrainOptions& options,

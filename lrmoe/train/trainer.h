@@ -13,17 +13,17 @@
 namespace lrmoe::train {
 
 struct Validation {
-  std::int64_t step = 0;  // steps done
-  double loss = 0;        // mean cross-entropy, dropless, of the held-out tokens
+  std::int64_t step = 0;     // steps done
+  double loss = 0;           // mean cross-entropy, dropless, of the held-out tokens
   double moe_seconds = 0;    // of the MoE layers so far
   double total_seconds = 0;  // of the whole steps so far
 };
 
 struct TrainResult {
-  std::int64_t steps = 0;           // steps done, those before a resume included
-  std::vector<double> losses;       // mean cross-entropy of each step of this process
+  std::int64_t steps = 0;      // steps done, those before a resume included
+  std::vector<double> losses;  // mean cross-entropy of each step of this process
   std::vector<Validation> validations;
-  double moe_seconds = 0;           // sums over this process's steps
+  double moe_seconds = 0;  // sums over this process's steps
   double total_seconds = 0;
   std::int64_t dropped_pairs = 0;
   std::int64_t memory_peak_bytes = 0;  // of the MoE layers, on the fullest rank

@@ -216,9 +216,8 @@ TEST(Transformer, gradients_are_the_naive_losses_differences) {
 TEST(Transformer, weights_depend_on_seed_and_name_alone) {
   ModelConfig config = small_config();
   at::Tensor first;
-  with_model(config, at::kFloat, [&](Transformer& model) {
-    first = model.parameters().at(3).value.detach().clone();
-  });
+  with_model(config, at::kFloat,
+             [&](Transformer& model) { first = model.parameters().at(3).value.detach().clone(); });
   config.layers = 3;
   config.dense_layers = {0, 1, 2};
   with_model(config, at::kFloat, [&](Transformer& model) {

@@ -70,8 +70,8 @@ TEST_P(Resuming, gives_the_bits_of_a_run_that_never_stopped) {
   first.losses.insert(first.losses.end(), second.losses.begin(), second.losses.end());
   EXPECT_EQ(first.losses, whole.losses);
   EXPECT_EQ(second.validations.back().loss, whole.validations.back().loss);
-  for (const char* name : {"model.safetensors", "experts-0-of-2.safetensors",
-                           "experts-1-of-2.safetensors"}) {
+  for (const char* name :
+       {"model.safetensors", "experts-0-of-2.safetensors", "experts-1-of-2.safetensors"}) {
     EXPECT_EQ(contents(folder / "whole/step-10/" + name),
               contents(folder / "halves/step-10/" + name))
         << name;
@@ -234,8 +234,8 @@ TEST_F(Damaged, every_file_that_is_cut_off_is_refused) {
   for (const char* name : {"state.json", "model.safetensors", "experts-0-of-2.safetensors",
                            "experts-1-of-2.safetensors"}) {
     const std::string whole = contents(file(name));
-    for (const std::size_t size : {std::size_t{0}, std::size_t{7}, whole.size() / 2,
-                                   whole.size() - 2}) {
+    for (const std::size_t size :
+         {std::size_t{0}, std::size_t{7}, whole.size() / 2, whole.size() - 2}) {
       fs::resize_file(file(name), size);
       expect_refused(name, "");
       std::ofstream(file(name), std::ios::binary) << whole;

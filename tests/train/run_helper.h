@@ -35,13 +35,13 @@ class TemporaryFolder {
 
 /// English-like sentences from a fixed vocabulary, chosen by a hash.
 inline std::string sentences(std::size_t bytes) {
-  static const char* const subjects[] = {"the router", "an expert", "a token", "the old planner",
-                                         "every rank", "one of the ranks"};
+  static const char* const subjects[] = {"the router",      "an expert",  "a token",
+                                         "the old planner", "every rank", "one of the ranks"};
   static const char* const verbs[] = {"sends", "keeps", "waits for", "counts", "forgets", "moves"};
-  static const char* const objects[] = {"its gradient", "the weights", "a replica", "the batch",
-                                        "two pairs", "nothing at all"};
-  static const char* const ends[] = {".", ", and then rests.", " before the next step.",
-                                     "; nobody waits.", " again.", "!"};
+  static const char* const objects[] = {"its gradient", "the weights", "a replica",
+                                        "the batch",    "two pairs",   "nothing at all"};
+  static const char* const ends[] = {
+      ".", ", and then rests.", " before the next step.", "; nobody waits.", " again.", "!"};
   std::string text;
   for (std::uint64_t i = 0; text.size() < bytes; ++i) {
     const auto pick = [&](std::uint64_t part) { return hash({i, part}) % 6; };

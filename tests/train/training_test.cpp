@@ -25,12 +25,13 @@ double difference(const TrainResult& a, const TrainResult& b) {
   for (std::size_t i = 0; i < std::min(a.losses.size(), b.losses.size()); ++i) {
     most = std::max(most, std::abs(a.losses[i] - b.losses[i]) / a.losses[i]);
   }
+  ::testing::Test::RecordProperty("relative_difference", std::to_string(most * 1e9) + "e-9");
   return most;
 }
 
 // Rounding differs with the batches' cut and grows over the steps; 20 steps of
-// this model stay well below.
-constexpr double kRounding = 2e-5;
+// this model measured 2e-7.
+constexpr double kRounding = 5e-6;
 
 class Ranks : public testing::TestWithParam<std::pair<int, std::string>> {};
 
@@ -71,8 +72,7 @@ class Rotating final : public plan::Strategy {
     return fixed_->initial(cluster);
   }
   plan::Placement place(const plan::Cluster& cluster, const plan::Counts&,
-                        const plan::Placement& present,
-                        const plan::ScoreCurves*) const override {
+                        const plan::Placement& present, const plan::ScoreCurves*) const override {
     plan::Placement next = present;
     for (int r = 0; r < cluster.ranks; ++r) {
       const auto row = present.row(r);
@@ -210,7 +210,7 @@ TEST(Training, the_loss_falls) {
     const TemporaryFolder folder;
     Config config = tiny_config(folder, 2);
     config.train.dtype = dtype;
-    config.train.steps = 120;
+    config.train.steps = 80;
     config.train.learning_rate = 1e-2;
     config.train.tokens_per_step = 512;
     config.model.router = model::RouterKind::sigmoid;
