@@ -1,4 +1,6 @@
 # make build | demo | test | lint | format | clean       PYTHON=/path/python: that interpreter's torch
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 PYTHON ?=
 JOBS ?= $(shell nproc)
 ifeq ($(PYTHON),)
@@ -11,10 +13,13 @@ CORPUS := build/corpus/perldoc.txt
 FIXED_ADDRESSES := $(shell setarch -R true 2> /dev/null && echo setarch -R)
 SOURCES = $(shell git ls-files -co --exclude-standard '*.cpp' '*.h')
 
-.PHONY: build setup demo test lint format clean
-build: setup
+.PHONY: build release setup demo test lint format clean
+build: TARGET = lrmoe
+build: release
+
+release: setup
 	@cmake --preset release --log-level=WARNING -DLRMOE_PYTHON="$(TORCH_PYTHON)" > /dev/null
-	@cmake --build --preset release --parallel $(JOBS)
+	@cmake --build --preset release --parallel $(JOBS) --target $(TARGET)
 
 setup:
 	@PYTHON="$(PYTHON)" scripts/setup.sh
@@ -26,14 +31,19 @@ $(CORPUS): scripts/corpus.pl | setup
 demo: build $(CORPUS)
 	@scripts/demo.sh "$(TORCH_PYTHON)"
 
+# Tests run side by side; only their ends are shown.
+CTEST = ctest --parallel $(JOBS) --preset
+ENDS = grep --line-buffered -v '^ *Start '
+
 # The release build with every test, then the torch-free tests under two sanitizers.
-test: build
-	@ctest --preset release --parallel $(JOBS)
+test: TARGET = all
+test: release
+	@$(CTEST) release | $(ENDS)
 	@for preset in asan tsan; do \
 	  echo "== core tests, $$preset"; \
 	  cmake --preset $$preset --log-level=WARNING > /dev/null && \
 	  cmake --build --preset $$preset --parallel $(JOBS) && \
-	  $(FIXED_ADDRESSES) ctest --preset $$preset --parallel $(JOBS) || exit 1; \
+	  $(FIXED_ADDRESSES) $(CTEST) $$preset | $(ENDS) || exit 1; \
 	done
 
 # clang-tidy reads how each file is compiled; GCC's precompiled header is not for it.

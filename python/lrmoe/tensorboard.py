@@ -4,7 +4,8 @@
 
 Reads RUN_FOLDER/metrics.jsonl, writes RUN_FOLDER/tensorboard/. Every number of a
 line becomes a scalar of its name, every entry of an array under `layers` one of
-`NAME/layer-N`. Converting again replaces the earlier event files.
+`NAME/layer-N`, where N is the model's layer by the array `layer`. Converting
+again replaces the earlier event files.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ def scalars(record: dict) -> Iterator[tuple[str, float]]:
     for name, value in record.items():
         if name == "layers":
             for layer_name, values in value.items():
-                for layer, entry in enumerate(values):
+                if layer_name == "layer":
+                    continue
+                numbers = value.get("layer", range(len(values)))
+                for layer, entry in zip(numbers, values, strict=True):
                     if _is_number(entry):
                         yield f"{layer_name}/layer-{layer}", float(entry)
         elif name != "step" and _is_number(value):

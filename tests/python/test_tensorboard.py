@@ -19,7 +19,7 @@ def line(step):
         "tokens": 4096,
         "added_variance": None,
         "engine": "threads",
-        "layers": {"imbalance_forward": [1.0 + step, 2.0], "note": ["a", "b"]},
+        "layers": {"layer": [0, 2], "imbalance_forward": [1.0 + step, 2.0], "note": ["a", "b"]},
     }
 
 
@@ -52,7 +52,7 @@ class TensorBoardTest(unittest.TestCase):
                 "loss": [(1, 5.0), (2, 2.5), (4, 1.25)],
                 "tokens": [(1, 4096.0), (2, 4096.0), (4, 4096.0)],
                 "imbalance_forward/layer-0": [(1, 2.0), (2, 3.0), (4, 5.0)],
-                "imbalance_forward/layer-1": [(1, 2.0), (2, 2.0), (4, 2.0)],
+                "imbalance_forward/layer-2": [(1, 2.0), (2, 2.0), (4, 2.0)],
             },
         )
 
