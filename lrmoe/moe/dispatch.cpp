@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "lrmoe/moe/exchange.h"
+#include "lrmoe/plan/cells.h"
 
 namespace lrmoe::moe {
 namespace {
@@ -35,6 +36,35 @@ Buckets bucket(std::span<const std::int64_t> keys, std::int64_t key_count) {
     out.items[static_cast<std::size_t>(slot)] = static_cast<std::int64_t>(i);
   }
   return out;
+}
+
+// Reorders each expert's pairs so that route after route takes its share of the
+// listed ones; within a route they stay in order of token.
+void spread_listed(Buckets& by_expert, std::span<const plan::Route> routes,
+                   std::span<const std::uint8_t> listed) {
+  for (std::size_t i = 0; i < routes.size();) {
+    const auto e = static_cast<std::size_t>(routes[i].expert);
+    const auto first = by_expert.items.begin() + by_expert.begin[e];
+    const auto last = by_expert.items.begin() + by_expert.begin[e + 1];
+    const std::vector<std::int64_t> pairs(first, last);
+    std::vector<std::int64_t> on, off;
+    for (const auto pair : pairs) {
+      (listed[static_cast<std::size_t>(pair)] != 0 ? on : off).push_back(pair);
+    }
+    const auto all = static_cast<std::int64_t>(pairs.size());
+    auto next_on = on.begin(), next_off = off.begin();
+    auto out = first;
+    for (std::int64_t begin = 0; i < routes.size() && routes[i].expert == static_cast<int>(e); ++i) {
+      const std::int64_t count = routes[i].pairs;
+      const auto share = plan::listed_share(static_cast<std::int64_t>(on.size()), all, begin, begin + count);
+      const auto end = std::merge(next_on, next_on + share, next_off, next_off + (count - share), out);
+      next_on += share;
+      next_off += count - share;
+      begin += count;
+      out = end;
+    }
+    LRMOE_ASSERT(out == last, "a shortlist needs a split that routes every pair");
+  }
 }
 
 // Rows of the source side: one per (destination, token), tokens ascending.
@@ -140,8 +170,12 @@ std::span<const plan::Route> routes_of(const plan::Split& split, int source) {
 }
 
 RoutedPairs route_pairs(std::span<const std::int64_t> experts, int expert_count,
-                        std::span<const plan::Route> routes_of_source, int ranks) {
-  const Buckets by_expert = bucket(experts, expert_count + 1);
+                        std::span<const plan::Route> routes_of_source, int ranks,
+                        std::span<const std::uint8_t> listed) {
+  Buckets by_expert = bucket(experts, expert_count + 1);
+  if (!listed.empty()) {
+    spread_listed(by_expert, routes_of_source, listed);
+  }
   struct Part {
     std::int32_t rank;
     std::int64_t begin, count;

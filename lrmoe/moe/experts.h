@@ -30,6 +30,7 @@ struct ExpertsCall {
   comm::Communicator* communicator = nullptr;
   std::shared_ptr<const plan::Plan> plan;
   std::vector<std::int64_t> experts;      // [T * k] the expert of each pair of this rank
+  std::vector<std::uint8_t> listed;       // [T * k] 1: on the shortlist by gate; empty: all are
   std::shared_ptr<cost::LayerWork> work;  // filled in by both passes
   bool backward = true;                   // false: nothing is kept for a backward pass
   plan::LrmoeOptions options;             // metric, mode, router gradient, activations

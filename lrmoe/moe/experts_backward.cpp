@@ -51,21 +51,17 @@ at::Tensor random_scores(const ExpertsState& s) {
   return scores;
 }
 
-// Pairs outside the shortlist score 0: the share of this rank's pairs that add
-// least to their token's output.
+// Pairs outside a shortlist by output score 0: the share of this rank's pairs
+// that add least to their token's output. (A shortlist by gate was known to the
+// planner: its cells hold the listed pairs only.)
 at::Tensor shortlisted(const ExpertsState& s, const at::Tensor& scores) {
-  const auto& options = s.call.options;
-  const std::int64_t pairs = scores.numel();
-  const auto listed = static_cast<std::int64_t>(options.shortlist * static_cast<double>(pairs) + 0.5);
-  if (listed >= pairs) {
+  if (!needs_output_norm(s.call.options)) {
     return scores;
   }
-  at::Tensor rank_by = s.source_gates.flatten().to(at::kFloat);
-  if (options.shortlist_by == plan::ShortlistBy::output) {
-    rank_by = rank_by * s.statistics.select(1, s.statistics.size(1) - 1);
-  }
-  const at::Tensor order = std::get<1>(at::sort(rank_by, /*stable=*/true, 0, /*descending=*/true));
-  return scores.index_fill(0, order.slice(0, listed), 0.0);
+  const at::Tensor added = s.source_gates.flatten().to(at::kFloat) *
+                           s.statistics.select(1, s.statistics.size(1) - 1);
+  const at::Tensor order = std::get<1>(at::sort(added, /*stable=*/true, 0, /*descending=*/true));
+  return scores.index_fill(0, order.slice(0, listed_pairs(s.call.options, scores.numel())), 0.0);
 }
 
 at::Tensor score(const ExpertsState& s, Wire& wire, const at::Tensor& delta) {
@@ -92,6 +88,9 @@ std::vector<std::int32_t> cells_of_pairs(const ExpertsState& s, std::span<const 
   for (std::size_t rank = 0; rank < s.pairs.per_rank.size(); ++rank) {
     for (std::int64_t i = 0; i < s.pairs.per_rank[rank]; ++i, ++next) {
       const auto pair = static_cast<std::size_t>(s.pairs.pair[next]);
+      if (s.call.plan->listed && s.call.listed[pair] == 0) {
+        continue;
+      }
       auto cell = first[static_cast<std::size_t>(s.call.experts[pair])];
       while (cells[static_cast<std::size_t>(cell)].rank >= 0 &&
              cells[static_cast<std::size_t>(cell)].rank != static_cast<std::int32_t>(rank)) {
@@ -103,17 +102,24 @@ std::vector<std::int32_t> cells_of_pairs(const ExpertsState& s, std::span<const 
   return cell_of_pair;
 }
 
-std::vector<float> select(const ExpertsState& s, const at::Tensor& scores) {
-  const auto cells = cells_of(*s.call.plan, s.slots.rank);
-  const std::span<const float> values(scores.const_data_ptr<float>(),
-                                      static_cast<std::size_t>(scores.numel()));
-  if (s.call.histogram) {
-    for (const auto pair : s.pairs.pair) {
-      const auto i = static_cast<std::size_t>(pair);
+std::span<const float> values_of(const at::Tensor& scores) {
+  return {scores.const_data_ptr<float>(), static_cast<std::size_t>(scores.numel())};
+}
+
+// What the next steps' plans buy from.
+void learn(const ExpertsState& s, const at::Tensor& scores) {
+  const auto values = values_of(scores);
+  for (const auto pair : s.pairs.pair) {
+    const auto i = static_cast<std::size_t>(pair);
+    if (s.call.listed.empty() || s.call.listed[i] != 0) {
       s.call.histogram->add(static_cast<int>(s.call.experts[i]), values[i]);
     }
   }
-  return select_pairs(cells, s.call.plan->draw, cells_of_pairs(s, cells), values,
+}
+
+std::vector<float> select(const ExpertsState& s, const at::Tensor& scores) {
+  const auto cells = cells_of(*s.call.plan, s.slots.rank);
+  return select_pairs(cells, s.call.plan->draw, cells_of_pairs(s, cells), values_of(scores),
                       s.call.options.mode);
 }
 
@@ -233,13 +239,19 @@ ExpertsGradients experts_backward(ExpertsState& s, const at::Tensor& delta) {
   const CpuStopwatch cpu;
   Wire wire(*s.call.communicator);
 
+  const Stopwatch watch;
+  at::Tensor scores;
+  if (s.scores()) {
+    scores = score(s, wire, delta);
+    work.scored_pairs = scores.numel();
+    if (s.call.histogram) {
+      learn(s, scores);
+    }
+  }
   Backward b;
   if (s.selects()) {
-    const Stopwatch watch;
-    const at::Tensor scores = score(s, wire, delta);
     const std::vector<float> weight = select(s, scores);
     work.select_seconds += watch.seconds();
-    work.scored_pairs = scores.numel();
     b = send_kept(s, wire, weight);
   } else {
     b.dispatch = s.dispatch;
@@ -257,8 +269,9 @@ ExpertsGradients experts_backward(ExpertsState& s, const at::Tensor& delta) {
     x = x_rows.index_select(0, d.row);
     gate_up = grouped_linear(x, s.gate_up_weight(), d.groups);
   } else {
-    x = s.rows.index_select(0, pick(s.dispatch.row, b.place));
-    gate_up = pick(s.gate_up, b.place);
+    const at::Tensor kept = s.compact.defined() ? s.compact.index_select(0, b.place) : b.place;
+    x = s.rows.index_select(0, pick(s.compact.defined() ? s.compact_row : s.dispatch.row, kept));
+    gate_up = pick(s.gate_up, kept);
   }
 
   const at::Tensor a = gated(gate_up);

@@ -28,16 +28,40 @@ at::Tensor combine(ExpertsState& s, Wire& wire, const at::Tensor& y, const at::T
   return wire.send(summed, d.receive_rows, d.send_rows);
 }
 
-void keep_for_backward(ExpertsState& s, const at::Tensor& x, const at::Tensor& gates,
+// Activation mode keep with a shortlist: the others have no backward pass, so
+// their activations go.
+void keep_listed(ExpertsState& s, Wire& wire) {
+  const Dispatch& d = s.dispatch;
+  at::Tensor sent = at::empty({d.pair.numel()}, at::kByte);
+  for (std::size_t i = 0; i < s.pairs.pair.size(); ++i) {
+    sent.mutable_data_ptr<std::uint8_t>()[i] = s.call.listed[static_cast<std::size_t>(s.pairs.pair[i])];
+  }
+  const at::Tensor listed =
+      wire.send(sent, d.send_pairs, d.receive_pairs).index_select(0, d.arrival).to(at::kBool);
+  const at::Tensor kept = listed.nonzero().flatten();
+  s.compact = at::cumsum(listed, 0, at::kLong).sub_(1);
+  at::Tensor row_kept = at::zeros({s.rows.size(0)}, at::kBool);
+  row_kept.index_fill_(0, d.row.index_select(0, kept), true);
+  const at::Tensor new_row = at::cumsum(row_kept, 0, at::kLong).sub_(1);
+  s.compact_row = new_row.index_select(0, d.row.index_select(0, kept));
+  s.rows = s.rows.index_select(0, row_kept.nonzero().flatten());
+  s.gate_up = s.gate_up.index_select(0, kept);
+}
+
+void keep_for_backward(ExpertsState& s, Wire& wire, const at::Tensor& x, const at::Tensor& gates,
                        const at::Tensor& out) {
   s.x = x.detach();
-  if (s.selects()) {
+  if (s.scores()) {
     s.source_gates = gates.detach();
     s.out = out;
   }
-  const bool oracle = s.selects() && s.call.options.metric == plan::Metric::exact;
-  if (s.recomputes() && !oracle) {
+  if (s.scores() && s.call.options.metric == plan::Metric::exact) {
+    return;  // the oracle needs every pair's
+  }
+  if (s.recomputes()) {
     s.rows = s.gate_up = at::Tensor();
+  } else if (s.selects() && !s.call.listed.empty()) {
+    keep_listed(s, wire);
   }
 }
 
@@ -51,7 +75,7 @@ at::Tensor experts_forward(ExpertsState& s, const at::Tensor& x, const at::Tenso
   Wire wire(comm);
 
   s.pairs = route_pairs(s.call.experts, plan.cluster.experts,
-                        routes_of(plan.forward, s.slots.rank), comm.size());
+                        routes_of(plan.forward, s.slots.rank), comm.size(), s.call.listed);
   s.dispatch = wire.timed([&] {
     return make_dispatch(comm, s.pairs, x.size(0), plan.cluster.top_k, plan.forward, s.slots);
   });
@@ -68,11 +92,17 @@ at::Tensor experts_forward(ExpertsState& s, const at::Tensor& x, const at::Tenso
   const at::Tensor returned = combine(s, wire, y, sent_gates);
   at::Tensor out = sum_rows(returned, d.token_rows, d.token_begin, {});
 
-  if (s.call.backward && s.selects() && statistics_per_pair(s.call.options) > 0) {
+  if (s.call.backward && s.scores() && statistics_per_pair(s.call.options) > 0) {
     const at::Tensor statistics =
         pair_statistics(s.call.options, a, s.gate_up, y, s.down_weight(), d.groups);
     s.statistics = bring_home(wire, statistics, d, gates.numel());
     work.statistics_bytes = bytes_of(s.statistics);
+  }
+
+  const std::int64_t peak = instance_bytes(s.slots) + bytes_of(sent_x, s.rows, s.gates, s.gate_up, a,
+                                                               y, returned, s.outputs, s.statistics);
+  if (s.call.backward) {
+    keep_for_backward(s, wire, x, gates, out);
   }
 
   work.forward_rows = to_int32(d.send_rows);
@@ -81,13 +111,9 @@ at::Tensor experts_forward(ExpertsState& s, const at::Tensor& x, const at::Tenso
   work.combine_rows = to_int32(s.keeps_outputs() ? d.send_pairs : d.send_rows);
   work.recompute = s.recomputes();
   work.forward_bytes = wire.bytes() + d.index_bytes;
-  work.memory_peak_bytes = instance_bytes(s.slots) + bytes_of(sent_x, s.rows, s.gates, s.gate_up, a,
-                                                              y, returned, s.outputs, s.statistics);
+  work.memory_peak_bytes = peak;
   work.exchange_seconds += wire.time().wall;
   work.forward_cpu_seconds += cpu.seconds() - wire.time().cpu;
-  if (s.call.backward) {
-    keep_for_backward(s, x, gates, out);
-  }
   return out;
 }
 

@@ -28,7 +28,11 @@ struct ExpertsState : torch::CustomClassHolder {
   at::Tensor rows;     // [N', d] x as received; activation mode keep
   at::Tensor gate_up;  // [P', 2n]; activation mode keep
   at::Tensor gates;    // [P']
+  // Where only listed pairs' rows and gate_up were kept: their place there [P'],
+  // and the row of each [L']. Undefined: all are there.
+  at::Tensor compact, compact_row;
 
+  bool scores() const { return selects() || call.plan->score; }
   bool selects() const { return !call.plan->keep_all; }
   bool recomputes() const { return call.options.activations == plan::Activations::recompute; }
   bool keeps_outputs() const {

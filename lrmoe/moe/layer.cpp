@@ -3,11 +3,13 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "lrmoe/base/hash.h"
 #include "lrmoe/base/stopwatch.h"
 #include "lrmoe/moe/experts.h"
 #include "lrmoe/moe/router.h"
+#include "lrmoe/moe/scoring.h"
 
 namespace lrmoe::moe {
 namespace {
@@ -40,20 +42,43 @@ struct MoeLayer::Impl {
   plan::ScoreCurves curves;
   std::shared_ptr<plan::ScoreHistogram> histogram;  // this rank's scores in this step
 
-  plan::Counts gather_demand(std::span<const std::int64_t> experts) const {
-    std::vector<std::int32_t> mine(static_cast<std::size_t>(cluster.experts), 0);
-    for (const auto e : experts) {
-      ++mine[static_cast<std::size_t>(e)];
+  struct Gathered {
+    plan::Counts demand;
+    std::optional<plan::Counts> listed;  // where there are shortlists by gate
+  };
+  Gathered gather_demand(std::span<const std::int64_t> experts,
+                         std::span<const std::uint8_t> flags, bool shortlists) const {
+    const auto e_count = static_cast<std::size_t>(cluster.experts);
+    std::vector<std::int32_t> mine(e_count * (shortlists ? 2 : 1), 0);
+    for (std::size_t i = 0; i < experts.size(); ++i) {
+      const auto e = static_cast<std::size_t>(experts[i]);
+      ++mine[e];
+      if (shortlists && flags[i] != 0) {
+        ++mine[e_count + e];
+      }
     }
-    plan::Counts demand(cluster.ranks, cluster.experts);
+    std::vector<std::int32_t> all(mine.size() * static_cast<std::size_t>(cluster.ranks));
     comm.all_gather(comm::view(std::span<const std::int32_t>(mine)),
-                    comm::view(std::span<std::int32_t>(demand.values)));
-    return demand;
+                    comm::view(std::span<std::int32_t>(all)));
+    Gathered out{plan::Counts(cluster.ranks, cluster.experts), {}};
+    if (shortlists) {
+      out.listed = out.demand;
+    }
+    for (int r = 0; r < cluster.ranks; ++r) {
+      const auto* row = all.data() + mine.size() * static_cast<std::size_t>(r);
+      std::copy_n(row, e_count, out.demand.row(r).begin());
+      if (shortlists) {
+        std::copy_n(row + e_count, e_count, out.listed->row(r).begin());
+      }
+    }
+    return out;
   }
 
-  plan::Plan route(const plan::Counts& demand, const StepInfo& info) const {
-    plan::RouteInput input{cluster, demand, slots.placement, info.evaluate || info.keep_all};
+  plan::Plan route(const Gathered& gathered, const StepInfo& info) const {
+    plan::RouteInput input{cluster, gathered.demand, slots.placement,
+                           info.evaluate || info.keep_all};
     input.curves = &curves;
+    input.listed = gathered.listed ? &*gathered.listed : nullptr;
     const std::uint64_t bits = hash({seed, hash("draw"), static_cast<std::uint64_t>(info.step),
                                      static_cast<std::uint64_t>(info.micro_batch),
                                      static_cast<std::uint64_t>(layer)});
@@ -65,7 +90,7 @@ struct MoeLayer::Impl {
   // all of them take part or none.
   void learn_scores() {
     const bool selected = std::any_of(plans.begin(), plans.end(),
-                                      [](const plan::Plan& p) { return !p.keep_all; });
+                                      [](const plan::Plan& p) { return !p.keep_all || p.score; });
     if (selected) {
       comm.all_reduce(comm::view(histogram->counts()), comm::Reduce::sum);
       curves.update(*histogram);
@@ -130,18 +155,26 @@ MoeLayer::Output MoeLayer::forward(const at::Tensor& x, const StepInfo& info) {
   call.experts = to_vector(routing.ids);
   call.backward = !info.evaluate;
   call.work = work;
-
-  const Stopwatch exchange;
-  const plan::Counts demand = impl_->gather_demand(call.experts);
-  work->exchange_seconds += exchange.seconds();
-  const Stopwatch planning;
-  call.plan = std::make_shared<const plan::Plan>(impl_->route(demand, info));
-  work->plan_seconds += planning.seconds();
-  if (const auto* selection = impl_->strategy.selection()) {
+  const plan::LrmoeOptions* selection = impl_->strategy.selection();
+  const bool shortlists = selection != nullptr && !info.evaluate && !info.keep_all &&
+                          selection->shortlist < 1.0 &&
+                          selection->shortlist_by == plan::ShortlistBy::gate;
+  if (selection != nullptr) {
     call.options = *selection;
     call.histogram = impl_->histogram;
     work->plan_cells = std::int64_t{impl_->cluster.ranks} * impl_->cluster.experts;
   }
+  if (shortlists) {
+    call.listed = shortlist_by_gate(*selection, routing.gates);
+  }
+
+  const Stopwatch exchange;
+  const auto gathered = impl_->gather_demand(call.experts, call.listed, shortlists);
+  const plan::Counts& demand = gathered.demand;
+  work->exchange_seconds += exchange.seconds();
+  const Stopwatch planning;
+  call.plan = std::make_shared<const plan::Plan>(impl_->route(gathered, info));
+  work->plan_seconds += planning.seconds();
   work->forward_seconds += watch.seconds();
 
   Output out;

@@ -1,5 +1,7 @@
 #include "lrmoe/moe/scoring.h"
 
+#include <algorithm>
+
 #include "lrmoe/base/error.h"
 
 namespace lrmoe::moe {
@@ -15,6 +17,26 @@ at::Tensor squares(const at::Tensor& rows) {
 
 bool needs_output_norm(const plan::LrmoeOptions& options) {
   return options.shortlist < 1.0 && options.shortlist_by == plan::ShortlistBy::output;
+}
+
+std::int64_t listed_pairs(const plan::LrmoeOptions& options, std::int64_t pairs) {
+  return std::min(pairs, static_cast<std::int64_t>(options.shortlist * static_cast<double>(pairs) + 0.5));
+}
+
+std::vector<std::uint8_t> shortlist_by_gate(const plan::LrmoeOptions& options,
+                                            const at::Tensor& gates) {
+  if (options.shortlist >= 1.0 || options.shortlist_by != plan::ShortlistBy::gate) {
+    return {};
+  }
+  const at::Tensor flat = gates.detach().flatten();
+  const at::Tensor order = std::get<1>(at::sort(flat, /*stable=*/true, 0, /*descending=*/true))
+                               .slice(0, 0, listed_pairs(options, flat.numel()))
+                               .contiguous();
+  std::vector<std::uint8_t> listed(static_cast<std::size_t>(flat.numel()), 0);
+  for (std::int64_t i = 0; i < order.numel(); ++i) {
+    listed[static_cast<std::size_t>(order.const_data_ptr<std::int64_t>()[i])] = 1;
+  }
+  return listed;
 }
 
 int statistics_per_pair(const plan::LrmoeOptions& options) {

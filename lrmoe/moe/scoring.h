@@ -14,6 +14,7 @@
 #include <ATen/ATen.h>
 
 #include <span>
+#include <vector>
 
 #include "lrmoe/moe/grouped.h"
 #include "lrmoe/plan/options.h"
@@ -22,6 +23,14 @@ namespace lrmoe::moe {
 
 /// A shortlist by output needs |y| of every pair.
 bool needs_output_norm(const plan::LrmoeOptions& options);
+
+/// How many of a rank's pairs are on its shortlist.
+std::int64_t listed_pairs(const plan::LrmoeOptions& options, std::int64_t pairs);
+
+/// The shortlist by gate of a rank: [T * k] flags of the pairs with the largest
+/// p; empty where the options have no such shortlist. gates: [T, k].
+std::vector<std::uint8_t> shortlist_by_gate(const plan::LrmoeOptions& options,
+                                            const at::Tensor& gates);
 
 /// fp32 numbers per pair that travel back with the combine: 0 to 3.
 int statistics_per_pair(const plan::LrmoeOptions& options);

@@ -11,6 +11,16 @@
 
 namespace lrmoe::plan {
 
+/// How many of an expert's listed pairs at one source belong to its pairs number
+/// [begin, end) of all: in proportion, exact in sum, at most end - begin.
+constexpr std::int64_t listed_share(std::int64_t listed, std::int64_t all, std::int64_t begin,
+                                    std::int64_t end) {
+  return listed * end / all - listed * begin / all;
+}
+
+/// The routes with their listed pairs only. listed: [R, E], at most the routes' pairs.
+Split listed_routes(const Split& forward, const Counts& listed);
+
 /// Activation mode keep: a cell per forward route; the quota [E, R] of an
 /// instance is shared by its sources in proportion to their pairs.
 std::vector<Cell> cells_of_routes(const Split& forward, const Loads& quota);

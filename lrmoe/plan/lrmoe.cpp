@@ -80,7 +80,7 @@ class Lrmoe final : public Strategy {
     plan.forward = assign_sources(cluster, input.demand, split.loads);
     plan.backward = plan.forward;
     if (!input.evaluate) {
-      keep_part(plan, options_, input.curves, input.draw);
+      keep_part(plan, options_, input);
     }
     return plan;
   }
@@ -107,7 +107,7 @@ class SymiSampled final : public Strategy {
   Plan route(const RouteInput& input) const override {
     Plan plan = route_evenly(name(), input, kNoCapacity);
     if (!input.evaluate) {
-      keep_part(plan, options_, input.curves, input.draw);
+      keep_part(plan, options_, input);
     }
     return plan;
   }
@@ -132,37 +132,44 @@ void check_options(const LrmoeOptions& options) {
   require(options.shortlist > 0.0 && options.shortlist <= 1.0, "shortlist", options.shortlist,
           "above 0 and at most 1");
   require(options.floor >= 0.0 && options.floor <= 1.0, "floor", options.floor, "from 0 to 1");
+  require(options.variance_limit >= 0.0, "variance_limit", options.variance_limit,
+          "0 (off) or more");
   require(options.slack >= 0.0 && options.slack <= 100.0, "slack", options.slack, "from 0 to 100");
 }
 
-void keep_part(Plan& plan, const LrmoeOptions& options, const ScoreCurves* curves,
-               std::int64_t draw) {
-  LRMOE_ASSERT(draw >= 0 && draw < kOne, "[keep_part] the draw is not in [0, 1)");
+void keep_part(Plan& plan, const LrmoeOptions& options, const RouteInput& input) {
+  LRMOE_ASSERT(input.draw >= 0 && input.draw < kOne, "[keep_part] the draw is not in [0, 1)");
   const Cluster& cluster = plan.cluster;
-  const auto pairs = pairs_per_expert(plan.demand);
-  const QuotaSettings settings = settings_for(options, curves, pairs);
-  const std::int64_t all = total_pairs(plan.demand);
-  if (settings.ratio >= kOne || all == 0) {
+  const ScoreCurves* curves = input.curves;
+  const Counts& offered = input.listed != nullptr ? *input.listed : plan.demand;
+  const auto pairs = pairs_per_expert(offered);
+  const std::int64_t all = total_pairs(offered);
+  QuotaSettings settings = settings_for(options, curves, pairs);
+  if (all == 0 || (settings.ratio >= kOne && input.listed == nullptr)) {
     return;
   }
-  plan.keep_all = false;
-  plan.draw = draw;
-  plan.quota = Counts(cluster.ranks, cluster.experts);
+  // The ratio is of all pairs, also where only those listed can be kept.
+  settings.ratio = std::min(mul_div(settings.ratio, total_pairs(plan.demand), all), kOne);
+
   const bool keep = options.activations == Activations::keep;
   const Instances instances = instances_of(plan.placement, cluster.experts);
+  const Split routes =
+      keep && input.listed != nullptr ? listed_routes(plan.forward, offered) : plan.forward;
+  std::vector<Cell> cells;
   std::int64_t capacity = 0;
   bool raised = false;
   if (keep) {
-    const Loads loads = expert_loads(plan.forward, cluster.experts, cluster.ranks);
+    const Loads loads = expert_loads(routes, cluster.experts, cluster.ranks);
     const RankQuotas quotas = quota_at_ranks(curves, loads, settings);
-    plan.cells = cells_of_routes(plan.forward, quotas.quota);
+    cells = cells_of_routes(routes, quotas.quota);
     plan.added_variance =
         predicted_variance(curves, loads.values, quotas.quota.values, cluster.ranks);
     capacity = quotas.capacity;
     raised = quotas.raised;
   } else {
-    const ExpertQuotas quotas = quota_of_experts(curves, pairs, instances, cluster.ranks, settings);
-    plan.cells = cells_of_sources(plan.demand, quotas.quota);
+    const ExpertQuotas quotas =
+        quota_of_experts(curves, pairs, instances, cluster.ranks, settings);
+    cells = cells_of_sources(offered, quotas.quota);
     plan.added_variance = predicted_variance(curves, pairs, quotas.quota, 1);
     capacity = quotas.capacity;
     raised = quotas.raised;
@@ -170,13 +177,26 @@ void keep_part(Plan& plan, const LrmoeOptions& options, const ScoreCurves* curve
   if (options.mode == SelectMode::top) {
     plan.added_variance = 0.0;  // not sampled: biased, but without variance
   }
-  if (raised) {
-    plan.notes.push_back(
-        "the experts' instances are too few to retain the ratio within the "
-        "slack: the fullest rank's backward load is " +
-        percent_above_mean(capacity, all * settings.ratio, cluster.ranks) + " above the mean");
+  if (options.variance_limit > 0.0 && plan.added_variance > options.variance_limit) {
+    plan.notes.push_back("all pairs are kept: the predicted added variance " +
+                         std::to_string(plan.added_variance) + " is above variance_limit " +
+                         std::to_string(options.variance_limit));
+    plan.added_variance = 0.0;
+    plan.score = true;
+    return;
   }
-  draw_counts(plan.cells, draw);
+  if (raised) {
+    plan.notes.push_back("the experts' instances are too few to retain the ratio within the "
+                         "slack: the fullest rank's backward load is " +
+                         percent_above_mean(capacity, all * settings.ratio, cluster.ranks) +
+                         " above the mean");
+  }
+  plan.keep_all = false;
+  plan.listed = input.listed != nullptr;
+  plan.draw = input.draw;
+  plan.cells = std::move(cells);
+  draw_counts(plan.cells, plan.draw);
+  plan.quota = Counts(cluster.ranks, cluster.experts);
   plan.backward.clear();
   for (const Cell& cell : plan.cells) {
     plan.quota.at(cell.source, cell.expert) += cell.keep;

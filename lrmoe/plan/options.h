@@ -25,6 +25,8 @@ struct LrmoeOptions {
   RouterGradient router_gradient = RouterGradient::centred;
   Activations activations = Activations::keep;
   double floor = 0.02;  // least share of an expert's pairs that is kept (at most `ratio`)
+  /// Above 0: a layer whose predicted added variance is higher keeps all pairs.
+  double variance_limit = 0.0;
   double slack = 0.01;  // retained load of a rank <= (1 + slack) * mean
   bool operator==(const LrmoeOptions&) const = default;
 };

@@ -32,6 +32,7 @@ struct RouteInput {
   Placement placement;    // [R, S], in force now
   bool evaluate = false;  // evaluation: no drops, everything whole, whatever the options
   const ScoreCurves* curves = nullptr;  // of earlier steps; null: every expert's is flat
+  const Counts* listed = nullptr;       // pairs on the sources' shortlists [R, E]; null: all
   std::int64_t draw = 0;                // u in [0, 1), in 2^-kQuotaBits
 };
 

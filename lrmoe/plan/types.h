@@ -99,6 +99,8 @@ struct Plan {
   Split forward;
   Split backward;
   bool keep_all = true;             // backward == forward and no cells
+  bool score = false;               // pairs are scored though all are kept: the guard wants to know
+  bool listed = false;              // the cells hold only the pairs that RouteInput::listed counts
   std::vector<Cell> cells;          // empty when keep_all
   std::int64_t draw = 0;            // u in [0, 1), in 2^-kQuotaBits
   double added_variance = 0.0;      // predicted from the score curves
