@@ -45,6 +45,11 @@ struct ParallelConfig {
   int slots = 0;  // per rank; 0: ceil(E / R) + 2 where a strategy may use spare slots
 };
 
+/// What of `[lrmoe]` concerns the trainer and no plan.
+struct LrmoeTrainConfig {
+  std::int64_t audit_every = 0;  // steps between audits of the gradients; 0: none
+};
+
 /// The whole configuration. `[strategy]` becomes `strategy`.
 struct Config {
   DataConfig data;
@@ -52,6 +57,7 @@ struct Config {
   TrainConfig train;
   ParallelConfig parallel;
   plan::StrategyOptions strategy;
+  LrmoeTrainConfig lrmoe;
 
   /// Slots per rank after `0` is resolved.
   int slots() const;

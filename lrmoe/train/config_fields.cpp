@@ -308,9 +308,12 @@ void add_lrmoe(std::vector<Field>& fields) {
       {{"keep", plan::Activations::keep}, {"recompute", plan::Activations::recompute}});
   section.real("floor", &LrmoeOptions::floor, kFraction);
   section.real("slack", &LrmoeOptions::slack, kNotNegative);
+  section.real("variance_limit", &LrmoeOptions::variance_limit, kNotNegative);
   for (std::size_t i = first; i < fields.size(); ++i) {
     fields[i].of_strategy = true;
   }
+  Section trainer(fields, "lrmoe", &Config::lrmoe);
+  trainer.integer("audit_every", &LrmoeTrainConfig::audit_every, 0);
 }
 
 std::vector<Field> make_fields() {

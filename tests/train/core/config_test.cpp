@@ -94,6 +94,8 @@ router_gradient = "exact"
 activations = "recompute"
 floor = 0.05
 slack = 0.1
+variance_limit = 0.3
+audit_every = 25
 )");
   EXPECT_EQ(c.data.path, "x.txt");
   EXPECT_EQ(c.data.validation_fraction, 0.25);
@@ -142,7 +144,8 @@ slack = 0.1
   EXPECT_EQ(c.strategy.lrmoe,
             (plan::LrmoeOptions{0.5, 0.75, plan::SelectMode::top, plan::Metric::gate_grad, 0.6,
                                 plan::ShortlistBy::output, plan::RouterGradient::exact,
-                                plan::Activations::recompute, 0.05, 0.1}));
+                                plan::Activations::recompute, 0.05, 0.3, 0.1}));
+  EXPECT_EQ(c.lrmoe.audit_every, 25);
 
   // Nothing is left at its default above, so the round trip covers every key.
   const Config defaults;
