@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "lrmoe/moe/dispatch.h"
+#include "lrmoe/moe/router.h"
 #include "tests/moe/reference.h"
 
 namespace lrmoe {
@@ -386,6 +386,70 @@ TEST(Backward, ShortlistsLeaveTheQuotaExact) {
       EXPECT_EQ(kept, 150);
     }
   }
+}
+
+// With a quota as large as the shortlist the gradients are exactly those of the
+// listed pairs: the ranks' largest gates.
+TEST(Backward, AShortlistByGateKeepsItsPairsAndOnlyTheirActivations) {
+  const MoeConfig c = small(RouterKind::softmax, true, 1.0);
+  for (const int ranks : {1, 4}) {
+    auto w = testing::random_weights(c, 95);
+    const at::Tensor x = testing::randn({80, c.hidden}, 96);
+    const at::Tensor direction = testing::randn({80, c.hidden}, 97);
+    const std::int64_t pairs = 80 * c.top_k, per_rank = pairs / ranks;
+    at::Tensor listed = at::zeros({pairs}, at::kBool);
+    {
+      const at::NoGradGuard no_grad;
+      const at::Tensor gates = moe::route(x, w.router, {}, c).gates.flatten();
+      for (int r = 0; r < ranks; ++r) {
+        const at::Tensor best = std::get<1>(gates.narrow(0, r * per_rank, per_rank).sort(0, true));
+        listed.index_fill_(0, best.slice(0, 0, per_rank * 2 / 5) + r * per_rank, true);
+      }
+    }
+    const auto want = testing::reference_layer(x, w, c, [&](std::int64_t pair) {
+      return listed[pair].item<bool>();
+    });
+    torch::autograd::backward({(want.out * direction).sum()}, {});
+    const auto whole = testing::ranked_layer(x, direction, w, c, *lrmoe_strategy(sampled(1.0)), on_ranks(ranks));
+    for (const auto activations : {Activations::keep, Activations::recompute}) {
+      plan::LrmoeOptions o = sampled(0.4, activations);
+      o.shortlist = 0.4;
+      o.router_gradient = RouterGradient::exact;
+      const auto got = testing::ranked_layer(x, direction, w, c, *lrmoe_strategy(o), on_ranks(ranks));
+      // 0.4 is not a multiple of 2^-24, so the quota is a hair below the shortlist.
+      EXPECT_LT(testing::relative_error(got.gate_up_grad, w.gate_up.grad()), 1e-6);
+      EXPECT_LT(testing::relative_error(got.down_grad, w.down.grad()), 1e-6);
+      EXPECT_LT(testing::relative_error(got.router_grad, whole.router_grad), 1e-10);
+      EXPECT_LT(testing::relative_error(got.out, whole.out), 1e-12);
+      plan::check_plan(got.plans.at(0));
+      o.ratio = 0.1;
+      const auto fewer = testing::ranked_layer(x, direction, w, c, *lrmoe_strategy(o), on_ranks(ranks));
+      plan::check_plan(fewer.plans.at(0));
+      std::int64_t kept = 0;
+      for (const auto q : fewer.plans.at(0).quota.values) {
+        kept += q;
+      }
+      EXPECT_NEAR(kept, 0.1 * 240, 1.0);
+    }
+  }
+}
+
+TEST(Backward, TheGuardKeepsAllWhereSamplingWouldCostTooMuchAndStillLearns) {
+  const MoeConfig c = small(RouterKind::softmax, true, 1.0);
+  const auto w = testing::random_weights(c, 98);
+  const at::Tensor x = testing::randn({100, c.hidden}, 99);
+  const auto whole = testing::ranked_layer(x, x, w, c, *lrmoe_strategy(sampled(1.0)), on_ranks(4));
+  plan::LrmoeOptions o = sampled(0.25);
+  o.variance_limit = 1e-3;
+  const auto guarded = testing::ranked_layer(x, x, w, c, *lrmoe_strategy(o), on_ranks(4));
+  EXPECT_TRUE(guarded.plans.at(0).keep_all);
+  ASSERT_EQ(guarded.plans.at(0).notes.size(), 1U);
+  EXPECT_NE(guarded.plans.at(0).notes[0].find("variance_limit"), std::string::npos);
+  EXPECT_LT(testing::relative_error(guarded.down_grad, whole.down_grad), 1e-12);
+  EXPECT_LT(testing::relative_error(guarded.router_grad, whole.router_grad), 1e-12);
+  EXPECT_GT(guarded.work[0]->scored_pairs, 0);
+  o.variance_limit = 1e3;
+  EXPECT_FALSE(testing::ranked_layer(x, x, w, c, *lrmoe_strategy(o), on_ranks(4)).plans.at(0).keep_all);
 }
 
 }  // namespace
