@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 python=$1
 runs=build/demo
 rm -rf "$runs"
-build/release/lrmoe compare examples/demo.toml --run "$runs" --strategies fixed,fixed-capacity:capacity_factor=1,symi:capacity_factor=1,symi:capacity_factor=inf
+build/release/lrmoe compare examples/demo.toml --run "$runs" \
+  --strategies fixed,symi:capacity_factor=1,symi:capacity_factor=inf,lrmoe:ratio=1,lrmoe:ratio=0.5,lrmoe:ratio=0.25
 if "$python" -c 'import tensorboard' 2> /dev/null; then
   mapfile -t folders < <(find "$runs" -name metrics.jsonl -printf '%h\n' | sort)
   PYTHONPATH=python "$python" -m lrmoe.tensorboard "${folders[@]}" > /dev/null
