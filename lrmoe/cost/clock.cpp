@@ -241,10 +241,23 @@ class Pricer {
       }
       return memory(experts * shape.expert_elements() * element);
     });
+    if (work.score_bytes > 0) {
+      scores(work, cost);
+    }
     if (!work.owned) {
       weight_exchange(cost, [&](int, int b) { return at(work.next_instances, b) * shard_bytes(); });
     }
     cost.seconds.update += ranks_.latest() - start;
+  }
+
+  // Every rank sums its part of the histograms and sends the sum to all.
+  void scores(const OptimizerWork& work, LayerCost& cost) {
+    const double part = static_cast<double>(work.score_bytes) / ranks_.size();
+    for (int phase = 0; phase < 2; ++phase) {
+      const Ranks::Result result = ranks_.exchange([&](int, int) { return part; });
+      cost.seconds.scores += result.seconds;
+      cost.bytes.scores += result.sent;
+    }
   }
 
   template <class Bytes>
@@ -330,6 +343,7 @@ Seconds& Seconds::operator+=(const Seconds& other) {
   update += other.update;
   exchange += other.exchange;
   weight_exchange += other.weight_exchange;
+  scores += other.scores;
   plan += other.plan;
   statistics += other.statistics;
   select += other.select;
@@ -340,6 +354,7 @@ SentBytes& SentBytes::operator+=(const SentBytes& other) {
   forward += other.forward;
   backward += other.backward;
   weights += other.weights;
+  scores += other.scores;
   return *this;
 }
 

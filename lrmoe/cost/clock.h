@@ -21,6 +21,7 @@ struct OptimizerWork {
   std::vector<std::int32_t> instances = {};       // [R] used slots, whose gradients are reduced
   std::vector<std::int32_t> next_instances = {};  // [R] used slots that the weights go to
   std::vector<double> cpu_seconds = {};  // [R] measured, collectives left out; may be empty
+  std::int64_t score_bytes = 0;  // of the score histograms that all ranks sum; 0: none
 };
 
 /// All ranks' work of one step.
@@ -44,10 +45,11 @@ struct ClockOptions {
 struct Seconds {
   double forward = 0;
   double backward = 0;
-  double update = 0;           // gradient reduction, AdamW, weight delivery
+  double update = 0;           // gradient reduction, AdamW, scores, weight delivery
   double exchange = 0;         // within forward and backward: from the last rank's arrival at
                                // each collective to the last rank's leaving
   double weight_exchange = 0;  // within update, likewise
+  double scores = 0;           // within update: the all-reduce of the score histograms
   double plan = 0;             // within forward; of the rank that takes longest, as the next two
   double statistics = 0;       // within forward
   double select = 0;           // within backward
@@ -60,6 +62,7 @@ struct SentBytes {
   double forward = 0;
   double backward = 0;
   double weights = 0;
+  double scores = 0;
   SentBytes& operator+=(const SentBytes& other);
 };
 

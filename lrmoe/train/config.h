@@ -45,9 +45,21 @@ struct ParallelConfig {
   int slots = 0;  // per rank; 0: ceil(E / R) + 2 where a strategy may use spare slots
 };
 
+/// When the experts' placement of a step is planned: from the step before.
+enum class Placing : std::uint8_t { next_step };
+
 /// What of `[lrmoe]` concerns the trainer and no plan.
 struct LrmoeTrainConfig {
   std::int64_t audit_every = 0;  // steps between audits of the gradients; 0: none
+  Placing placement = Placing::next_step;
+};
+
+/// By which clock the run's seconds are told (train/config_clock.h).
+struct ClockConfig {
+  std::string profile = "measured";  // or one of cost::profile_names()
+  std::string shape = "own";         // one of cost::shape_names()
+  double scale = 1;                  // tokens that each token of the run stands for
+  int ranks_per_node = -1;           // -1: the profile's; 0: all ranks in one node
 };
 
 /// The whole configuration. `[strategy]` becomes `strategy`.
@@ -58,6 +70,7 @@ struct Config {
   ParallelConfig parallel;
   plan::StrategyOptions strategy;
   LrmoeTrainConfig lrmoe;
+  ClockConfig clock;
 
   /// Slots per rank after `0` is resolved.
   int slots() const;

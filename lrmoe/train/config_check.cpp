@@ -2,6 +2,7 @@
 
 #include "lrmoe/base/error.h"
 #include "lrmoe/base/names.h"
+#include "lrmoe/train/config_clock.h"
 #include "lrmoe/train/config_fields.h"
 
 namespace lrmoe::train {
@@ -121,6 +122,13 @@ void check_config(const Config& config, const std::string& where) {
   check_tokens(config, where);
   check_parallel(config, where);
   check_strategy(config, where);
+  try {
+    if (const auto clock = virtual_clock(config)) {
+      cost::check_clock(*clock);
+    }
+  } catch (const InputError& error) {
+    throw InputError(where + ": " + error.what());
+  }
 }
 
 }  // namespace lrmoe::train

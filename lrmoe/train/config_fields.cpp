@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "lrmoe/base/names.h"
+#include "lrmoe/cost/profile.h"
+#include "lrmoe/cost/shape.h"
 #include "lrmoe/model/config_presets.h"
 
 namespace lrmoe::train {
@@ -309,11 +311,35 @@ void add_lrmoe(std::vector<Field>& fields) {
   section.real("floor", &LrmoeOptions::floor, kFraction);
   section.real("slack", &LrmoeOptions::slack, kNotNegative);
   section.real("variance_limit", &LrmoeOptions::variance_limit, kNotNegative);
+  Section trainer(fields, "lrmoe", &Config::lrmoe);
+  trainer
+      .choice<Placing>("placement", &LrmoeTrainConfig::placement,
+                       {{"next-step", Placing::next_step}})
+      .expected = "'next-step' ('in-step', placing within the step, is not built yet)";
+  trainer.integer("audit_every", &LrmoeTrainConfig::audit_every, 0);
   for (std::size_t i = first; i < fields.size(); ++i) {
     fields[i].of_strategy = true;
   }
-  Section trainer(fields, "lrmoe", &Config::lrmoe);
-  trainer.integer("audit_every", &LrmoeTrainConfig::audit_every, 0);
+}
+
+void add_clock(std::vector<Field>& fields) {
+  Section section(fields, "clock", &Config::clock);
+  std::vector<std::pair<std::string, std::string>> profiles{{"measured", "measured"},
+                                                            {"", "measured"}};
+  for (const std::string& name : cost::profile_names()) {
+    profiles.emplace_back(name, name);
+  }
+  section.choice<std::string>("profile", &ClockConfig::profile, profiles).expected =
+      "measured (wall time) or one of " + join(cost::profile_names());
+  std::vector<std::pair<std::string, std::string>> shapes;
+  for (const std::string& name : cost::shape_names()) {
+    shapes.emplace_back(name, name);
+  }
+  section.choice<std::string>("shape", &ClockConfig::shape, shapes).expected =
+      "one of " + join(cost::shape_names());
+  section.real("scale", &ClockConfig::scale, kPositive);
+  section.integer("ranks_per_node", &ClockConfig::ranks_per_node, -1, 65536).expected =
+      "a whole number, with 0 for all ranks in one node and -1 for the profile's";
 }
 
 std::vector<Field> make_fields() {
@@ -324,6 +350,7 @@ std::vector<Field> make_fields() {
   add_parallel(fields);
   add_strategy(fields);
   add_lrmoe(fields);
+  add_clock(fields);
   return fields;
 }
 

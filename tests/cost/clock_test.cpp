@@ -338,6 +338,19 @@ TEST(Clock, UpdateSendsInstancesToTheShardsAndBack) {
   EXPECT_NEAR(memory.update * 1e9, 5 * part + 2 * 96 * 30, 1e-6);
 }
 
+TEST(Clock, ScoreHistogramsAreSummedOverTheRanks) {
+  StepWork step = step_of(ranks_that_send({0, 0, 0, 0}));
+  step.optimizer = {{4, true, {1, 1, 1, 1}}};
+  const double without = price(step, link_only(0)).update;
+  step.optimizer[0].score_bytes = 4000;
+  const Seconds s = price(step, link_only(0));
+  // Each rank sends a quarter to each of three others, twice, at 1 MB/s.
+  EXPECT_DOUBLE_EQ(s.scores, 2 * 3 * 1000 / 1e6);
+  EXPECT_DOUBLE_EQ(s.update - without, s.scores);
+  EXPECT_DOUBLE_EQ(price(step, link_only(0), 16).scores, s.scores);  // scale: no more experts
+  EXPECT_EQ(s.weight_exchange, 0);
+}
+
 TEST(Clock, OwnersSendNoWeights) {
   StepWork step = step_of(ranks_that_send({1, 1}));
   step.optimizer = {{.experts = 3, .owned = true, .instances = {1, 2}}};

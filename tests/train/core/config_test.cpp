@@ -7,6 +7,7 @@
 
 #include "lrmoe/base/error.h"
 #include "lrmoe/base/output_file.h"
+#include "lrmoe/train/config_clock.h"
 #include "lrmoe/train/config_fields.h"
 
 namespace lrmoe::train {
@@ -96,6 +97,11 @@ floor = 0.05
 slack = 0.1
 variance_limit = 0.3
 audit_every = 25
+[clock]
+profile = "h200-ib"
+shape = "glm-4.5-air"
+scale = 32
+ranks_per_node = 4
 )");
   EXPECT_EQ(c.data.path, "x.txt");
   EXPECT_EQ(c.data.validation_fraction, 0.25);
@@ -146,11 +152,16 @@ audit_every = 25
                                 plan::ShortlistBy::output, plan::RouterGradient::exact,
                                 plan::Activations::recompute, 0.05, 0.3, 0.1}));
   EXPECT_EQ(c.lrmoe.audit_every, 25);
+  EXPECT_EQ(c.clock.profile, "h200-ib");
+  EXPECT_EQ(c.clock.shape, "glm-4.5-air");
+  EXPECT_EQ(c.clock.scale, 32.0);
+  EXPECT_EQ(c.clock.ranks_per_node, 4);
 
   // Nothing is left at its default above, so the round trip covers every key.
   const Config defaults;
   for (const Field& field : config_fields()) {
-    if (field.key != "preset" && field.key != "engine") {
+    // Keys that take one value only cannot differ.
+    if (field.key != "preset" && field.key != "engine" && field.key != "placement") {
       EXPECT_NE(field.get(c), field.get(defaults)) << field.name();
     }
   }
@@ -211,7 +222,7 @@ TEST(Config, UnknownNamesSuggestTheNearest) {
       0U);
   EXPECT_EQ(message_of("[trian]\nsteps = 1\n"),
             "a.toml:1: unknown section [trian]; did you mean [train]? Sections are: data, model, "
-            "train, parallel, strategy, lrmoe");
+            "train, parallel, strategy, lrmoe, clock");
   EXPECT_EQ(message_of("[trian]\n"), message_of("[trian]\nsteps = 1\n").replace(7, 1, "1"));
   EXPECT_EQ(message_of("[train]\nlayers = 1\n"),
             "a.toml:2: unknown key 'layers' in [train]; it belongs to [model]");
@@ -348,6 +359,52 @@ TEST(Config, SlotsOfAutomaticAndOwningStrategies) {
   EXPECT_EQ(slots("symi", 3, 0), 5);
   EXPECT_EQ(slots("symi", 3, 4), 4);
   EXPECT_EQ(slots("symi", 1, 12), 12);
+}
+
+TEST(Config, TheClockIsMeasuredOrAProfile) {
+  EXPECT_FALSE(virtual_clock(parse("")).has_value());
+  EXPECT_EQ(clock_name(parse("")), "measured");
+  EXPECT_EQ(parse("[clock]\nprofile = \"\"\n").clock.profile, "measured");
+  const Config c = parse("[clock]\nprofile = \"a100-ib\"\nscale = 8\n", {"train.dtype=bfloat16"});
+  EXPECT_EQ(clock_name(c), "virtual:a100-ib");
+  const auto own = virtual_clock(c);
+  ASSERT_TRUE(own.has_value());
+  EXPECT_EQ(own->profile.name, "a100-ib");
+  EXPECT_EQ(own->scale, 8.0);
+  EXPECT_EQ(own->ranks_per_node, -1);
+  EXPECT_EQ(own->shape.name, "own");
+  EXPECT_EQ(own->shape.hidden, 128);
+  EXPECT_EQ(own->shape.width, 64);
+  EXPECT_EQ(own->shape.experts, 32);
+  EXPECT_EQ(own->shape.top_k, 4);
+  EXPECT_EQ(own->shape.layers, 4);
+  EXPECT_EQ(own->shape.element_bytes, 2);
+  Config other = c;
+  other.clock.shape = "qwen3-30b-a3b";
+  EXPECT_EQ(virtual_clock(other)->shape.hidden, 2048);
+
+  EXPECT_EQ(message_of("[clock]\nprofile = \"h100\"\n"),
+            "a.toml:2: clock.profile = \"h100\" will not do; it takes measured (wall time) or one "
+            "of h200-nvlink, h200-ib, a100-ib, this-machine");
+  EXPECT_EQ(message_of("", {"clock.shape=qwen3"}).find(
+                "--set clock.shape=qwen3: clock.shape = qwen3 will not do; it takes one of own, "
+                "qwen3-30b-a3b"),
+            0U);
+  EXPECT_EQ(message_of("", {"clock.scale=0"}),
+            "--set clock.scale=0: clock.scale = 0 will not do; it takes a number above 0");
+  EXPECT_NE(message_of("", {"clock.scale=inf"}).find("a number above 0"), std::string::npos);
+  EXPECT_NE(message_of("", {"clock.ranks_per_node=-2"}).find("-1 for the profile's"),
+            std::string::npos);
+  EXPECT_EQ(message_of("", {"clock.profile=this-machine", "clock.scale=2"}),
+            "a.toml: [clock] profile 'this-machine' prices measured seconds, so shape must be "
+            "\"own\" and scale 1");
+}
+
+TEST(Config, PlacingWithinTheStepIsNotBuiltYet) {
+  EXPECT_EQ(parse("[lrmoe]\nplacement = \"next-step\"\n").lrmoe.placement, Placing::next_step);
+  EXPECT_EQ(message_of("[lrmoe]\nplacement = \"in-step\"\n"),
+            "a.toml:2: lrmoe.placement = \"in-step\" will not do; it takes 'next-step' ('in-step', "
+            "placing within the step, is not built yet)");
 }
 
 TEST(Config, StrategySpecifications) {

@@ -1,0 +1,74 @@
+#include "lrmoe/train/config_clock.h"
+
+#include "lrmoe/train/config_fields.h"
+
+namespace lrmoe::train {
+namespace {
+
+int moe_layers(const model::ModelConfig& m) {
+  return m.layers - static_cast<int>(m.dense_layers.size());
+}
+
+bool is_measured(const Config& config) {
+  return config.clock.profile == "measured";
+}
+
+}  // namespace
+
+std::int64_t element_bytes(Dtype dtype) {
+  return dtype == Dtype::bfloat16 ? 2 : 4;
+}
+
+std::string clock_name(const Config& config) {
+  return is_measured(config) ? "measured" : "virtual:" + config.clock.profile;
+}
+
+std::string clock_words(const Config& config) {
+  std::string words = clock_name(config);
+  if (!is_measured(config) && config.clock.shape != "own") {
+    words += ", at the dimensions of " + config.clock.shape;
+  }
+  if (!is_measured(config) && config.clock.scale != 1) {
+    words += ", each token stands for " + print_value(config.clock.scale);
+  }
+  return words;
+}
+
+std::optional<cost::ClockOptions> virtual_clock(const Config& config) {
+  if (is_measured(config)) {
+    return {};
+  }
+  const model::ModelConfig& m = config.model;
+  const cost::Shape own{"own",     m.hidden,      m.expert_width,
+                        m.experts, m.top_k,       moe_layers(m),
+                        element_bytes(config.train.dtype)};
+  cost::ClockOptions options;
+  options.profile = cost::find_profile(config.clock.profile);
+  options.shape = cost::find_shape(config.clock.shape, own);
+  options.scale = config.clock.scale;
+  options.ranks_per_node = config.clock.ranks_per_node;
+  return options;
+}
+
+cost::Rest rest_of_model(const Config& config) {
+  const model::ModelConfig& m = config.model;
+  const double d = m.hidden;
+  const double kv = d / m.heads * m.kv_heads;
+  cost::Rest own;
+  own.layers = m.layers;
+  own.attention = 2 * d * d + 2 * d * kv;
+  own.queries = 2 * d;
+  own.qkv = 2 * d + 2 * kv;
+  own.shared = 3 * d * m.shared_experts * m.expert_width;
+  own.dense = 3 * d * (m.dense_width > 0 ? m.dense_width : m.top_k * m.expert_width);
+  own.vocabulary = m.vocabulary;
+  return cost::find_rest(config.clock.shape, own);
+}
+
+plan::MemoryModel memory_model(const Config& config) {
+  const std::int64_t bytes = element_bytes(config.train.dtype);
+  return {config.model.hidden, config.model.expert_width, bytes, bytes, 4,
+          config.strategy.lrmoe.activations};
+}
+
+}  // namespace lrmoe::train

@@ -1,0 +1,32 @@
+// The clock that a configuration asks for (docs/clock.md).
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "lrmoe/cost/clock.h"
+#include "lrmoe/cost/rest.h"
+#include "lrmoe/plan/memory.h"
+#include "lrmoe/train/config.h"
+
+namespace lrmoe::train {
+
+/// "measured" or "virtual:PROFILE".
+std::string clock_name(const Config& config);
+
+/// The same with shape and scale where they matter, for people.
+std::string clock_words(const Config& config);
+
+/// The virtual cluster's options; none where seconds are measured.
+std::optional<cost::ClockOptions> virtual_clock(const Config& config);
+
+/// What beside the MoE layers is priced at the clock's shape.
+cost::Rest rest_of_model(const Config& config);
+
+/// Bytes of an element of the experts' weights and of the activations.
+std::int64_t element_bytes(Dtype dtype);
+
+/// What `plan::memory_terms` needs of the run's own model.
+plan::MemoryModel memory_model(const Config& config);
+
+}  // namespace lrmoe::train
