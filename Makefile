@@ -38,6 +38,7 @@ ENDS = grep --line-buffered -v '^ *Start '
 # The release build with every test, then the torch-free tests under two sanitizers.
 test: TARGET = all
 test: release
+	@PYTHON="$(PYTHON)" scripts/setup.sh --test
 	@$(CTEST) release | $(ENDS)
 	@for preset in asan tsan; do \
 	  echo "== core tests, $$preset"; \

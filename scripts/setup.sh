@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the build needs: Debian packages that are missing, and the
 # project's virtual environment .venv. Does nothing when all of it is there.
-#   scripts/setup.sh [--lint]     also the linters
+#   scripts/setup.sh [--lint | --test]     also the linters; what only tests need
 #   PYTHON=/path/python           takes torch from that interpreter, makes no .venv
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -20,6 +20,7 @@ logged() {
 packages=(g++ cmake ninja-build ccache perl perl-doc libtomlplusplus-dev libcli11-dev
   nlohmann-json3-dev libspdlog-dev libgtest-dev libbenchmark-dev)
 [ "${1:-}" = --lint ] && packages+=(clang-format clang-tidy-16)  # clang-tidy 14 fails on std::ranges
+[ "${1:-}" = --test ] && packages+=(chromium fonts-dejavu-core)  # the report is looked at in a browser
 
 system=$( . /etc/os-release 2> /dev/null && printf '%s %s %s' "${ID:-}" "${VERSION_ID:-99}" "${PRETTY_NAME:-}" || true)
 read -r id version name <<< "${system:-unknown 0 an unknown system}"
