@@ -89,8 +89,24 @@ def steps_of(name, count, evaluate_every=25, memory=True, virtual=True, audit_ev
         )
         if step % evaluate_every == 0:
             record["validation_loss"] = loss + 0.1
+        record["clock"] = "virtual:h200-nvlink" if virtual else "measured"
         if virtual:
-            record["measured"] = {"moe_seconds": near(0.5), "moe_forward_seconds": near(0.2)}
+            record["measured"] = {
+                "seconds": near(0.9),
+                "moe_seconds": near(0.5),
+                "moe_forward_seconds": near(0.2),
+            }
+            record["seconds"] = record["moe_seconds"] + near(0.02)
+            record["parts"] = {
+                "plan": 0.001,
+                "statistics": 0.0005,
+                "select": 0.0,
+                "weight_exchange": 0.002,
+                "scores": 0.0001,
+                "rest": 0.02,
+            }
+        if kept < 1 and step % 10 == 0:
+            record["notes"] = [{"layer": 2, "note": "2 replicas fewer, for the memory budget"}]
         if memory:
             peak = record["memory_peak_bytes"]
             record["memory"] = {
@@ -101,12 +117,22 @@ def steps_of(name, count, evaluate_every=25, memory=True, virtual=True, audit_ev
                 "workspace": peak // 8,
             }
         if audit_every and step % audit_every == 0 and kept < 1:
+
+            def agreement(x):
+                return {"cosine": 1 - near(x, 0.3), "relative_error": near(2 * x, 0.3)}
+
             record["audit"] = {
-                part: {
-                    "cosine": [1 - near(x, 0.3) for _ in LAYERS],
-                    "relative_error": layers(2 * x, 0.3),
-                }
-                for part, x in (("experts", 0.3), ("router", 0.1), ("dense", 0.02))
+                "seconds": 1.0,
+                "layers": [
+                    {
+                        "layer": n,
+                        "experts": agreement(0.3),
+                        "router": agreement(0.1),
+                        "dense": agreement(0.02),
+                    }
+                    for n in LAYERS
+                ],
+                "rest": agreement(0.01),
             }
         records.append(record)
     return records

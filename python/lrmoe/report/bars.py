@@ -19,7 +19,16 @@ from lrmoe.report.charts import (
     short,
     with_records,
 )
-from lrmoe.report.data import AUDIT_PARTS, MEMORY_TERMS, Report, known, largest, mean
+from lrmoe.report.data import (
+    AUDIT_MEASURES,
+    AUDIT_PARTS,
+    MEMORY_TERMS,
+    TIME_PARTS,
+    Report,
+    known,
+    largest,
+    mean,
+)
 
 
 def _bars(
@@ -130,7 +139,9 @@ def memory(report: Report) -> Section:
         for r, v, (s, _) in zip(report.runs, values, sums)
     ]
     note = "Bytes of the MoE layers on the fullest rank, at the step that needed most" + (
-        ", by term." if present != ["peak"] else "; the metrics do not split them by term."
+        ", by term, as the plans count it."
+        if present != ["peak"]
+        else "; the metrics do not split them by term."
     )
     chart = Chart(
         title,
@@ -182,6 +193,14 @@ def time(report: Report) -> Section:
                 units.seconds(whole / steps) if steps else "–",
             ]
         )
+    header = ["strategy", "forward", "backward", "update", "exchange (within)"]
+    header += ["sum", "sum per step"]
+    for part in TIME_PARTS:  # of a virtual clock
+        spent = [r.sum_of(part, "parts") for r in report.runs]
+        if any(map(known, spent)):
+            header.append(part.replace("_", " ") + (" (beside)" if part == "rest" else " (within)"))
+            for row, value in zip(rows, spent):
+                row.append(units.seconds(value))
     upto = (
         " up to the target, or of all steps where it was not reached"
         if report.has_target()
@@ -200,36 +219,32 @@ def time(report: Report) -> Section:
             thin,
         ),
         [(n, c) for _, n, c in [*parts, *([thin] if thin else [])]],
-        ["strategy", "forward", "backward", "update", "exchange (within)", "sum", "sum per step"],
+        header,
         rows,
     )
     return Section("Where MoE time goes", "", [chart])
 
 
 def audit(report: Report) -> Section:
-    """Estimated gradients against those of all pairs, where steps were audited."""
+    """Gradients against those of all pairs, where steps were audited."""
     runs = [(i, r, r.audits()) for i, r in with_records(report)]
-    runs = [entry for entry in runs if entry[2]]
     charts = []
-    for measure, y in (("cosine", "cosine"), ("relative error", "norm of difference / norm")):
+    for measure, y in zip(AUDIT_MEASURES, ("cosine", "norm of difference / norm")):
         figure = go.Figure(layout=layout("steps", y))
-        seen, rows = [], []
+        seen, found = [], []
         for place, part in enumerate(AUDIT_PARTS):
             for index, run, audits in runs:
-                points = [
-                    (step, values[part, measure])
-                    for step, values in audits
-                    if (part, measure) in values
-                ]
+                points = [(s, v[part, measure]) for s, v in audits if (part, measure) in v]
                 if not points:
                     continue
-                middle = [mean(v) for _, v in points]
+                middle = [mean(list(v.values())) for _, v in points]
+                name = measure.replace("_", " ")
                 trace = line(
                     index,
                     run,
                     [float(s) for s, _ in points],
                     middle,
-                    f"{part}, {measure} %{{y:.4f}}<br>step %{{x}}",
+                    f"{part}, {name} %{{y:.4f}}<br>step %{{x}}",
                     markers=True,
                 )
                 trace.marker.symbol, trace.line.dash = SYMBOLS[place], DASHES[place]
@@ -238,44 +253,35 @@ def audit(report: Report) -> Section:
                     "symmetric": False,
                     "thickness": 1,
                     "width": 3,
-                    "array": [short(max(v) - m) for (_, v), m in zip(points, middle)],
-                    "arrayminus": [short(m - min(v)) for (_, v), m in zip(points, middle)],
+                    "array": [short(max(v.values()) - m) for (_, v), m in zip(points, middle)],
+                    "arrayminus": [short(m - min(v.values())) for (_, v), m in zip(points, middle)],
                 }
                 figure.add_trace(trace)
                 seen.append((mean(middle), part, run.name))
-                by_layer = [
-                    [v[i] for _, v in points if i < len(v)]
-                    for i in range(max(len(v) for _, v in points))
-                ]
-                rows.append(
-                    [
-                        run.name,
-                        part,
-                        units.amount(mean(middle)),
-                        *(units.amount(mean(v)) for v in by_layer),
-                    ]
-                )
+                layers = dict.fromkeys(k for _, v in points for k in v if k)
+                means = {k: mean([v[k] for _, v in points if k in v]) for k in layers}
+                found.append((run.name, part, mean(middle), means))
         if seen:
-            most = max(len(row) for row in rows) - 3
-            layers = runs[0][1].layer_names()
-            names = (
-                [f"layer {n}" for n in layers]
-                if len(layers) == most
-                else [f"entry {i}" for i in range(most)]
-            )
             worst = min(seen) if measure == "cosine" else max(seen)
-            title = (
-                f"{measure.capitalize()} against the whole gradient is worst for the {worst[1]} "
-                f"of {worst[2]}: {units.amount(worst[0])} on average"
-            )
+            names = list(dict.fromkeys(k for *_, means in found for k in means))
             charts.append(
                 Chart(
-                    title,
+                    f"{name.capitalize()} against the whole gradient is worst for the {worst[1]} "
+                    f"of {worst[2]}: {units.amount(worst[0])} on average",
                     "Mean over layers; the bar goes from the least to the largest layer. Experts: "
-                    "circles, solid; router: squares, dashed; dense: diamonds, dotted.",
+                    "circles, solid; router: squares, dashed; dense parts of a layer: diamonds, "
+                    "dotted; rest (embedding, last norm, head): triangles.",
                     figure,
                     header=["strategy", "part", "mean", *names],
-                    rows=[row + ["–"] * (3 + most - len(row)) for row in rows],
+                    rows=[
+                        [
+                            run,
+                            part,
+                            units.amount(m),
+                            *(units.amount(v.get(k, math.nan)) for k in names),
+                        ]
+                        for run, part, m, v in found
+                    ],
                 )
             )
     if not charts:

@@ -44,6 +44,7 @@ class Section:
     title: str
     text: str
     charts: list[Chart]
+    items: list[str] = field(default_factory=list)  # said after the charts
 
 
 def style(index: int) -> dict:

@@ -15,7 +15,9 @@ from pathlib import Path
 
 NAN = float("nan")
 MEMORY_TERMS = ("weights", "gradients", "activations", "buffers", "workspace")
-AUDIT_PARTS = ("experts", "router", "dense")
+TIME_PARTS = ("plan", "statistics", "select", "weight_exchange", "scores", "rest")
+AUDIT_PARTS = ("experts", "router", "dense", "rest")
+AUDIT_MEASURES = ("cosine", "relative_error")
 
 
 class InputError(Exception):
@@ -107,15 +109,37 @@ class Run:
                 best = terms
         return best
 
-    def audits(self) -> list[tuple[int, dict[tuple[str, str], list[float]]]]:
-        """(step, {(part, "cosine" | "relative error"): a value per layer})."""
+    def audits(self) -> list[tuple[int, dict[tuple[str, str], dict[str, float]]]]:
+        """(step, {(part, "cosine" | "relative_error"): {"layer N" or "": value}})."""
         found = []
         for record in self.records:
-            values: dict[tuple[str, str], list[float]] = {}
-            _walk_audit(record.get("audit"), "", values)
+            audit = _object(record, "audit")
+            layers = audit.get("layers") if isinstance(audit.get("layers"), list) else []
+            places = [
+                (f"layer {layer.get('layer')}", layer)
+                for layer in layers
+                if isinstance(layer, dict)
+            ]
+            values: dict[tuple[str, str], dict[str, float]] = {}
+            for place, parts in [*places, ("", {"rest": audit.get("rest")})]:
+                for part in AUDIT_PARTS:
+                    for measure in AUDIT_MEASURES:
+                        value = number(_object(parts, part).get(measure))
+                        if known(value):
+                            values.setdefault((part, measure), {})[place] = value
             if values:
                 found.append((record["step"], values))
         return found
+
+    def plan_notes(self) -> list[tuple[str, int]]:
+        """What plans gave up: (text, in how many steps), the most frequent first."""
+        steps: dict[str, set[int]] = {}
+        for record in self.counted():
+            notes = record.get("notes") if isinstance(record.get("notes"), list) else []
+            for note in notes:
+                if isinstance(note, dict) and isinstance(note.get("note"), str):
+                    steps.setdefault(note["note"], set()).add(record["step"])
+        return sorted(((text, len(s)) for text, s in steps.items()), key=lambda n: (-n[1], n[0]))
 
     def routed_pairs(self) -> float:
         """Of the steps that count, all MoE layers together."""
@@ -144,21 +168,6 @@ class Run:
 def _object(record: dict, key: str) -> dict:
     value = record.get(key)
     return value if isinstance(value, dict) else {}
-
-
-def _walk_audit(value: object, path: str, found: dict[tuple[str, str], list[float]]) -> None:
-    """Collects every number whose path names a part and a measure, in order."""
-    if isinstance(value, dict):
-        for key, entry in value.items():
-            _walk_audit(entry, f"{path}/{key}", found)
-    elif isinstance(value, list):
-        for entry in value:
-            _walk_audit(entry, path, found)
-    elif known(number(value)):
-        part = next((p for p in AUDIT_PARTS if p.rstrip("s") in path), None)
-        measure = "cosine" if "cos" in path else "relative error" if "err" in path else None
-        if part and measure:
-            found.setdefault((part, measure), []).append(number(value))
 
 
 @dataclass
@@ -247,10 +256,13 @@ def _read_compare(path: Path) -> dict:
 
 
 def _clock_of(runs: list[Run]) -> str:
-    """Without compare.json: a `measured` part says that the other seconds are modelled."""
+    """Without compare.json: as the steps say; a `measured` part tells modelled seconds."""
     for run in runs:
-        if any(_object(r, "measured") for r in run.records):
-            return f"virtual:{run.setting('clock', 'profile') or 'unnamed'}"
+        for record in run.records:
+            if isinstance(record.get("clock"), str):
+                return record["clock"]
+            if _object(record, "measured"):
+                return f"virtual:{run.setting('clock', 'profile') or 'unnamed'}"
     return "measured"
 
 

@@ -24,6 +24,8 @@ from lrmoe.report.charts import (
 )
 from lrmoe.report.data import Report, Run, known, mean
 
+NOTES = 4  # of a strategy's plans
+
 
 def _cumulative(run: Run) -> list[float]:
     sums, so_far = [], 0.0
@@ -329,4 +331,12 @@ def left_out(report: Report) -> Section:
         )
     elif any(map(known, dropped)):
         text.append("No pair was dropped in the forward pass.")
-    return Section("What was left out", " ".join(text), [c for c in charts if c])
+    items = []
+    for run in report.runs:
+        notes = run.plan_notes()
+        whole = units.count(run.figure("steps"))
+        for note, steps in notes[:NOTES]:
+            items.append(f"{run.name}, in {units.count(steps)} of {whole} steps: {note}")
+        if len(notes) > NOTES:
+            items.append(f"{run.name}: {len(notes) - NOTES} more notes in its metrics.jsonl")
+    return Section("What was left out", " ".join(text), [c for c in charts if c], items)

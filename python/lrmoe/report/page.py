@@ -152,6 +152,13 @@ def _figure(chart: Chart, name: str) -> str:
     return f'<figure class="card">{text}</figure>'
 
 
+def _items(items: list[str]) -> str:
+    if not items:
+        return ""
+    lines_ = "".join(f"<li>{html.escape(item)}</li>" for item in items)
+    return f'<div class="card notes"><h3>What plans gave up</h3><ul>{lines_}</ul></div>'
+
+
 def _sections(report: Report) -> tuple[str, dict]:
     """The charts' HTML, and their figures by the id of their place."""
     sections = (
@@ -164,7 +171,7 @@ def _sections(report: Report) -> tuple[str, dict]:
     )
     text, figures = "", {}
     for section in sections:
-        if not section.charts and not section.text:
+        if not (section.charts or section.text or section.items):
             continue
         charts = ""
         for chart in section.charts:
@@ -175,7 +182,7 @@ def _sections(report: Report) -> tuple[str, dict]:
         note = f'<p class="muted">{html.escape(section.text)}</p>' if section.text else ""
         text += (
             f"<section><h2>{html.escape(section.title)}</h2>{note}"
-            f'<div class="grid">{charts}</div></section>'
+            f'<div class="grid">{charts}</div>{_items(section.items)}</section>'
         )
     return text, figures
 

@@ -142,7 +142,7 @@ def provenance(report: Report) -> list[tuple[str, str]]:
             text += f", each token standing for {scale:g}"
         text += ". It is good for comparing strategies, and no promise of a step time."
         if end_is_modelled(report):
-            text += " End-to-end seconds are modelled as well."
+            text += " End-to-end seconds are modelled as well, by the same clock."
         else:
             measured.append(
                 "End-to-end seconds are wall time of the machine that ran it: another clock than "
@@ -152,7 +152,9 @@ def provenance(report: Report) -> list[tuple[str, str]]:
         own = [(r.name, r.sum_of("moe_seconds", "measured")) for r in report.runs]
         own = [f"{name} {seconds(s)}" for name, s in own if known(s)]
         if own:
-            measured.append(f"There, the MoE layers took {', '.join(own)}.")
+            measured.append(
+                f"On the machine that ran it, the MoE layers took {', '.join(own)} of wall time."
+            )
     elif report.clock == "measured":
         measured.append(
             "All seconds are wall time on the machine that ran it, of the slowest rank; ranks "
