@@ -14,6 +14,7 @@ struct Arguments {
   std::vector<std::string> settings;
   std::string strategies;
   std::optional<double> target_loss;
+  int seeds = 1;
   std::string run;
   bool quiet = false;
   std::string json;
@@ -24,15 +25,17 @@ void run(const Arguments& arguments) {
   options.config = train::load_config(arguments.config, arguments.settings);
   options.strategies = train::split_strategies(arguments.strategies);
   options.target_loss = arguments.target_loss;
+  options.seeds = arguments.seeds;
   options.run_folder =
       arguments.run.empty()
           ? new_run_folder("compare-" + std::filesystem::path(arguments.config).stem().string())
           : arguments.run;
   options.quiet = arguments.quiet;
-  const std::vector<train::CompareRow> rows =
+  const train::Comparison comparison =
       train::compare(options, [](const train::TrainOptions& one) { return train::train(one); });
-  show(arguments.json, train::to_compare_table(rows) + "run folder: " + options.run_folder + "\n");
-  write_json(arguments.json, train::to_compare_json(rows, options.target_loss));
+  show(arguments.json,
+       train::to_compare_text(comparison) + "run folder: " + options.run_folder + "\n");
+  write_json(arguments.json, train::to_compare_json(comparison));
 }
 
 }  // namespace
@@ -53,8 +56,14 @@ void add_compare(CLI::App& app, Action& action) {
       ->required();
   command
       ->add_option("--target-loss", arguments->target_loss,
-                   "Stop each strategy when its validation loss gets there (default: all steps)")
+                   "Stop each strategy when its validation loss gets there (default: all steps; "
+                   "the target is then the loss with which symi ends)")
       ->type_name("LOSS");
+  command
+      ->add_option("--seeds", arguments->seeds,
+                   "Train each strategy with so many seeds, train.seed and those after it, and "
+                   "give mean and range (default: 1)")
+      ->type_name("N");
   command
       ->add_option("--set", arguments->settings,
                    "Override a key: section.key=value (may be repeated)")

@@ -40,6 +40,18 @@ std::vector<NamedTensor> model_tensors(const Replica& replica) {
   return tensors;
 }
 
+// Copies of the layers' score curves: what strategies that sample buy pairs by. They
+// are of all ranks together, so they fit any number of ranks.
+std::vector<NamedTensor> curve_tensors(const Replica& replica) {
+  std::vector<NamedTensor> tensors;
+  for (std::size_t i = 0; i < replica.model.moe_layers().size(); ++i) {
+    const auto state = replica.model.moe_layers()[i]->curves().state();
+    tensors.emplace_back("layers." + std::to_string(replica.model.layer_of()[i]) + ".score_curves",
+                         at::tensor(at::ArrayRef<std::int64_t>(state.data(), state.size())));
+  }
+  return tensors;
+}
+
 std::vector<NamedTensor> expert_tensors(const Replica& replica) {
   std::vector<NamedTensor> tensors;
   for (std::size_t i = 0; i < replica.experts.size(); ++i) {
@@ -191,7 +203,8 @@ void place_experts(Replica& replica, const CheckpointState& state) {
       replica.last_demand[i] = old.demand;
     } else {
       placement = replica.strategy.place(layer.cluster(), replica.last_demand[i],
-                                         replica.strategy.initial(layer.cluster()));
+                                         replica.strategy.initial(layer.cluster()),
+                                         &layer.curves());
     }
     replica.experts[i].deliver(placement, layer.slots());
   }
@@ -214,7 +227,11 @@ void save_checkpoint(const Replica& replica, const Config& config, const fs::pat
       experts_metadata(replica.experts.empty() ? optim::ShardMap{} : replica.experts.front().map(),
                        communicator.rank(), replica.steps));
   if (communicator.rank() == 0) {
-    write_tensors(partial / kModelFile, model_tensors(replica), model_metadata(replica.steps));
+    std::vector<NamedTensor> tensors = model_tensors(replica);
+    for (NamedTensor& curve : curve_tensors(replica)) {
+      tensors.push_back(std::move(curve));
+    }
+    write_tensors(partial / kModelFile, tensors, model_metadata(replica.steps));
     write_state(state_of(replica, config), partial / kStateFile);
   }
   communicator.barrier();
@@ -229,14 +246,23 @@ void load_checkpoint(Replica& replica, const Config& config, const Checkpoint& c
   const CheckpointState state = checked_state(replica, config, checkpoint);
   const TensorFile model_file(checkpoint.path / kModelFile, model_metadata(state.step));
   const std::vector<NamedTensor> dense = model_tensors(replica);
-  for (const NamedTensor& target : dense) {
-    model_file.check(target);
+  const std::vector<NamedTensor> curves = curve_tensors(replica);
+  for (const auto* tensors : {&dense, &curves}) {
+    for (const NamedTensor& target : *tensors) {
+      model_file.check(target);
+    }
   }
   const std::vector<Source> sources = open_experts(replica, state, checkpoint.path);
   replica.communicator.barrier();  // nothing is changed unless every rank can go on
 
   for (const auto& [name, tensor] : dense) {
     model_file.copy(name, 0, tensor.numel(), tensor);
+  }
+  for (std::size_t i = 0; i < curves.size(); ++i) {
+    const auto& [name, tensor] = curves[i];
+    model_file.copy(name, 0, tensor.numel(), tensor);
+    replica.model.moe_layers()[i]->curves().restore(
+        {tensor.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(tensor.numel())});
   }
   for (const auto& [name, tensor] : expert_tensors(replica)) {
     for (const Source& source : sources) {

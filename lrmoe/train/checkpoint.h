@@ -1,6 +1,7 @@
 // Checkpoints. A folder `step-N/` of the run folder holds
 //   state.json                    step, configuration, placements, last demand
-//   model.safetensors             dense parameters, their moments, router biases
+//   model.safetensors             dense parameters, their moments, router biases,
+//                                 score curves
 //   experts-R-of-N.safetensors    rank R's shards of the experts: master weights
 //                                 and moments, flat, as optim::ShardMap cuts them
 // The folder appears whole or not at all. Going on from it gives the bits of a run

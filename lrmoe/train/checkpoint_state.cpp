@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "lrmoe-checkpoint";
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;  // 2: score curves beside the model
 
 Json rows(const plan::Counts& table) {
   Json out = Json::array();

@@ -14,9 +14,16 @@ namespace {
 constexpr const char* kHashKey = "hash";
 
 std::string dtype_name(const at::Tensor& tensor) {
-  LRMOE_ASSERT(tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble,
-               "checkpoints hold fp32 and fp64");
-  return tensor.scalar_type() == at::kDouble ? "F64" : "F32";
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+      return "F32";
+    case at::kDouble:
+      return "F64";
+    case at::kLong:
+      return "I64";
+    default:
+      throw InternalError("checkpoints hold fp32, fp64 and int64");
+  }
 }
 
 std::string contents_hash(std::span<const safetensors::Tensor> tensors) {

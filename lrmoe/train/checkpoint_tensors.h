@@ -14,7 +14,7 @@
 
 namespace lrmoe::train {
 
-/// A tensor with the name it has in the file. Contiguous, fp32 or fp64.
+/// A tensor with the name it has in the file. Contiguous, fp32, fp64 or int64.
 using NamedTensor = std::pair<std::string, at::Tensor>;
 
 void write_tensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,

@@ -1,17 +1,15 @@
 #include "lrmoe/train/compare.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "lrmoe/base/atomic_file.h"
 #include "lrmoe/base/error.h"
 #include "lrmoe/base/names.h"
-#include "lrmoe/base/size.h"
+#include "lrmoe/train/compare_figures.h"
+#include "lrmoe/train/config_clock.h"
 #include "lrmoe/train/metrics.h"
 
 namespace lrmoe::train {
@@ -42,85 +40,153 @@ void make_empty_folder(const fs::path& path) {
   }
 }
 
-/// Sums over the steps that count, from the run's own metrics.
-void add_steps(CompareRow& row) {
-  double variance = 0;
-  std::int64_t steps = 0;
-  for (const StepMetrics& step : read_metrics(fs::path(row.run_folder) / "metrics.jsonl")) {
-    if (step.step > row.steps) {
-      break;
-    }
-    ++steps;
-    row.final_loss = step.loss;
-    row.moe_forward_seconds += step.moe.moe_forward_seconds;
-    row.moe_backward_seconds += step.moe.moe_backward_seconds;
-    row.moe_exchange_seconds += step.moe_exchange_seconds;
-    row.moe_update_seconds += step.moe_update_seconds;
-    row.dropped_pairs += step.moe.dropped_pairs;
-    row.memory_subtotal = std::max(row.memory_subtotal, step.moe.memory_peak_bytes);
-    variance += step.moe.added_variance;
+/// The runs of every strategy, [strategy][seed].
+std::vector<std::vector<TrainOptions>> plan_runs(const CompareOptions& options) {
+  if (options.seeds < 1 || options.seeds > 1000) {
+    throw InputError("--seeds " + std::to_string(options.seeds) +
+                     " will not do; it takes a whole number from 1 to 1000");
   }
-  row.added_variance = steps > 0 ? variance / static_cast<double>(steps) : 0;
-}
-
-CompareRow row_of(const std::string& spec, const std::string& folder, const TrainResult& result,
-                  std::optional<double> target) {
-  CompareRow row;
-  row.strategy = spec;
-  row.run_folder = folder;
-  row.steps = result.steps;
-  row.moe_seconds = result.moe_seconds;
-  row.total_seconds = result.total_seconds;
-  for (const Validation& validation : result.validations) {
-    row.validation_loss = validation.loss;
-    if (target && validation.loss <= *target) {
-      row.reached = true;
-      row.steps = validation.step;
-      row.moe_seconds = validation.moe_seconds;
-      row.total_seconds = validation.total_seconds;
-      break;
+  std::vector<std::vector<TrainOptions>> runs;
+  for (std::size_t i = 0; i < options.strategies.size(); ++i) {
+    const Config config = with_strategy(options.config, options.strategies[i]);
+    const fs::path folder =
+        fs::path(options.run_folder) / folder_name(i, options.strategies[i]);
+    std::vector<TrainOptions>& seeds = runs.emplace_back();
+    for (int s = 0; s < options.seeds; ++s) {
+      TrainOptions run;
+      run.config = config;
+      run.config.train.seed += static_cast<std::uint64_t>(s);
+      run.run_folder =
+          options.seeds == 1
+              ? folder.string()
+              : (folder / ("seed-" + std::to_string(run.config.train.seed))).string();
+      run.quiet = options.quiet;
+      if (options.target_loss) {
+        run.stop = [target = *options.target_loss](const TrainResult& result) {
+          return !result.validations.empty() && result.validations.back().loss <= target;
+        };
+      }
+      seeds.push_back(std::move(run));
     }
   }
-  add_steps(row);
-  return row;
+  return runs;
 }
 
-/// Plain `symi` where it takes part, else symi with settings.
-const CompareRow* find_symi(const std::vector<CompareRow>& rows) {
-  const CompareRow* found = nullptr;
-  for (const CompareRow& row : rows) {
-    if (row.strategy == "symi") {
-      return &row;
-    }
-    if (found == nullptr && row.strategy.starts_with("symi:")) {
-      found = &row;
+/// The index of plain symi: where several have settings, the one whose capacity is
+/// the mean load. -1: symi takes no part.
+int find_symi(const std::vector<std::vector<TrainOptions>>& runs) {
+  int found = -1;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const plan::StrategyOptions& strategy = runs[i].front().config.strategy;
+    if (strategy.name == "symi" && (found < 0 || strategy.capacity_factor == 1.0)) {
+      if (strategy.capacity_factor == 1.0) {
+        return static_cast<int>(i);
+      }
+      found = static_cast<int>(i);
     }
   }
   return found;
 }
 
-void set_against_symi(std::vector<CompareRow>& rows, bool has_target) {
-  const CompareRow* symi = find_symi(rows);
-  if (symi == nullptr || symi->moe_seconds <= 0 || (has_target && !symi->reached)) {
-    return;
+using Steps = std::vector<StepMetrics>;
+
+std::optional<double> last_validation(const Steps& steps) {
+  std::optional<double> loss;
+  for (const StepMetrics& step : steps) {
+    loss = step.validation_loss ? step.validation_loss : loss;
   }
-  const double base = symi->moe_seconds;
-  for (CompareRow& row : rows) {
-    if (!has_target || row.reached) {
-      row.against_symi = row.moe_seconds / base;
+  return loss;
+}
+
+/// Steps until the validation loss came down to the target; between two evaluations
+/// the loss is taken to fall on a line where `interpolate` says so.
+std::optional<double> steps_to(const Steps& steps, double target, bool interpolate) {
+  const StepMetrics* before = nullptr;
+  for (const StepMetrics& step : steps) {
+    if (!step.validation_loss) {
+      continue;
+    }
+    if (*step.validation_loss <= target) {
+      const auto end = static_cast<double>(step.step);
+      if (!interpolate || before == nullptr) {
+        return end;
+      }
+      const auto begin = static_cast<double>(before->step);
+      const double part = (*before->validation_loss - target) /
+                          (*before->validation_loss - *step.validation_loss);
+      return begin + part * (end - begin);
+    }
+    before = &step;
+  }
+  return {};
+}
+
+/// Figures up to `end` steps; of a step that only a part counts of, so much of its seconds.
+CompareFigures figures_of(const Steps& steps, double end) {
+  CompareFigures f;
+  double variance = 0, retained = 0, counted = 0;
+  for (const StepMetrics& step : steps) {
+    const double part = std::clamp(end - static_cast<double>(step.step - 1), 0.0, 1.0);
+    f.moe_seconds_per_step += step.moe_seconds;
+    f.final_loss = step.loss;
+    f.validation_loss = step.validation_loss.value_or(f.validation_loss);
+    if (part <= 0) {
+      continue;
+    }
+    f.steps += part;
+    f.moe_seconds += part * step.moe_seconds;
+    f.moe_forward_seconds += part * step.moe.moe_forward_seconds;
+    f.moe_backward_seconds += part * step.moe.moe_backward_seconds;
+    f.moe_exchange_seconds += part * step.moe.moe_exchange_seconds;
+    f.moe_update_seconds += part * step.moe.moe_update_seconds;
+    f.total_seconds += part * step.seconds;
+    f.measured_moe_seconds +=
+        part * (step.measured ? step.measured->moe_seconds : step.moe_seconds);
+    f.measured_total_seconds += part * (step.measured ? step.measured->seconds : step.seconds);
+    f.dropped_pairs += static_cast<double>(step.moe.dropped_pairs);
+    f.memory_subtotal =
+        std::max(f.memory_subtotal, static_cast<double>(step.moe.memory_peak_bytes));
+    variance += step.moe.added_variance;
+    retained += step.moe.retained_ratio;
+    counted += 1;
+  }
+  if (counted > 0) {
+    f.moe_seconds_per_step /= static_cast<double>(steps.size());
+    f.added_variance = variance / counted;
+    f.retained_ratio = retained / counted;
+  }
+  return f;
+}
+
+void summarise(CompareRow& row) {
+  row.reached = true;
+  std::vector<CompareFigures> figures;
+  for (const CompareRun& run : row.runs) {
+    row.reached = row.reached && run.reached;
+    figures.push_back(run.figures);
+  }
+  row.mean = mean_of(figures);
+  row.least = least_of(figures);
+  row.most = most_of(figures);
+}
+
+/// Steps of every run, [strategy][seed], as their metrics tell them.
+std::vector<std::vector<Steps>> train_all(const CompareOptions& options,
+                                          const std::vector<std::vector<TrainOptions>>& runs,
+                                          const TrainFunction& train) {
+  std::vector<std::vector<Steps>> all;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    std::vector<Steps>& seeds = all.emplace_back();
+    for (const TrainOptions& run : runs[i]) {
+      try {
+        train(run);
+      } catch (const RunError& error) {
+        throw RunError("strategy " + quote(options.strategies[i]) + ": " + error.what());
+      }
+      seeds.push_back(read_metrics(fs::path(run.run_folder) / "metrics.jsonl"));
     }
   }
-}
-
-template <class... Values>
-std::string print(const char* format, Values... values) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), format, values...);
-  return text.data();
-}
-
-std::string print_loss(double loss) {
-  return std::isfinite(loss) ? print("%.4f", loss) : "-";
+  return all;
 }
 
 }  // namespace
@@ -137,103 +203,55 @@ std::vector<std::string> split_strategies(const std::string& list) {
   return specs;
 }
 
-std::vector<CompareRow> compare(const CompareOptions& options, const TrainFunction& train) {
-  std::vector<TrainOptions> runs;
-  for (std::size_t i = 0; i < options.strategies.size(); ++i) {
-    TrainOptions run;
-    run.config = with_strategy(options.config, options.strategies[i]);
-    run.run_folder =
-        (fs::path(options.run_folder) / folder_name(i, options.strategies[i])).string();
-    run.quiet = options.quiet;
-    if (options.target_loss) {
-      run.stop = [target = *options.target_loss](const TrainResult& result) {
-        return !result.validations.empty() && result.validations.back().loss <= target;
-      };
-    }
-    runs.push_back(std::move(run));
-  }
+Comparison compare(const CompareOptions& options, const TrainFunction& train) {
+  const std::vector<std::vector<TrainOptions>> runs = plan_runs(options);
   make_empty_folder(options.run_folder);
+  const std::vector<std::vector<Steps>> steps = train_all(options, runs, train);
 
-  std::vector<CompareRow> rows;
+  const int symi = find_symi(runs);
+  Comparison comparison;
+  comparison.clock = clock_name(options.config);
+  comparison.clock_words = clock_words(options.config);
+  comparison.target_given = options.target_loss.has_value();
+  comparison.baseline = symi < 0 ? "" : options.strategies[static_cast<std::size_t>(symi)];
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    const std::string& spec = options.strategies[i];
-    try {
-      const TrainResult result = train(runs[i]);
-      rows.push_back(row_of(spec, runs[i].run_folder, result, options.target_loss));
-    } catch (const RunError& error) {
-      throw RunError("strategy " + quote(spec) + ": " + error.what());
+    CompareRow& row = comparison.rows.emplace_back();
+    row.strategy = options.strategies[i];
+    for (std::size_t s = 0; s < runs[i].size(); ++s) {
+      CompareRun& run = row.runs.emplace_back();
+      run.seed = runs[i][s].config.train.seed;
+      run.run_folder = runs[i][s].run_folder;
+      run.target_loss = options.target_loss;
+      if (!options.target_loss && symi >= 0) {
+        run.target_loss = last_validation(steps[static_cast<std::size_t>(symi)][s]);
+      }
+      const auto end = run.target_loss
+                           ? steps_to(steps[i][s], *run.target_loss, !options.target_loss)
+                           : std::nullopt;
+      run.reached = end.has_value();
+      run.figures = figures_of(steps[i][s], end.value_or(std::numeric_limits<double>::infinity()));
     }
   }
-  set_against_symi(rows, options.target_loss.has_value());
-  write_file(fs::path(options.run_folder) / "compare.json",
-             to_compare_json(rows, options.target_loss));
-  return rows;
-}
-
-std::string to_compare_json(const std::vector<CompareRow>& rows,
-                            std::optional<double> target_loss) {
-  using Json = nlohmann::ordered_json;
-  const auto number = [](std::optional<double> x) {
-    return x && std::isfinite(*x) ? Json(*x) : Json(nullptr);
-  };
-  Json json{{"format", "lrmoe-compare"},
-            {"version", 1},
-            {"target_loss", number(target_loss)},
-            {"clock", "measured"},
-            {"results", Json::array()}};
-  for (const CompareRow& row : rows) {
-    json["results"].push_back({{"strategy", row.strategy},
-                               {"reached", row.reached},
-                               {"steps", row.steps},
-                               {"moe_seconds", number(row.moe_seconds)},
-                               {"moe_forward_seconds", number(row.moe_forward_seconds)},
-                               {"moe_backward_seconds", number(row.moe_backward_seconds)},
-                               {"moe_exchange_seconds", number(row.moe_exchange_seconds)},
-                               {"moe_update_seconds", number(row.moe_update_seconds)},
-                               {"total_seconds", number(row.total_seconds)},
-                               {"against_symi", number(row.against_symi)},
-                               {"added_variance", number(row.added_variance)},
-                               {"final_loss", number(row.final_loss)},
-                               {"validation_loss", number(row.validation_loss)},
-                               {"memory_subtotal", row.memory_subtotal},
-                               {"dropped_pairs", row.dropped_pairs},
-                               {"run", row.run_folder}});
-  }
-  return json.dump(2) + "\n";
-}
-
-std::string to_compare_table(const std::vector<CompareRow>& rows) {
-  std::vector<std::vector<std::string>> cells{
-      {"strategy", "target", "steps", "loss", "validation", "dropped", "MoE s", "forward",
-       "backward", "exchange", "update", "total s", "MoE/symi", "memory"}};
-  for (const CompareRow& row : rows) {
-    cells.push_back({row.strategy, row.reached ? "reached" : "-", std::to_string(row.steps),
-                     print_loss(row.final_loss), print_loss(row.validation_loss),
-                     std::to_string(row.dropped_pairs), print("%.2f", row.moe_seconds),
-                     print("%.2f", row.moe_forward_seconds),
-                     print("%.2f", row.moe_backward_seconds),
-                     print("%.2f", row.moe_exchange_seconds), print("%.2f", row.moe_update_seconds),
-                     print("%.2f", row.total_seconds),
-                     row.against_symi ? print("%.2f", *row.against_symi) : "-",
-                     print_size(row.memory_subtotal)});
-  }
-  std::vector<std::size_t> widths(cells[0].size(), 0);
-  for (const auto& row : cells) {
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      widths[i] = std::max(widths[i], row[i].size());
+  for (CompareRow& row : comparison.rows) {
+    for (std::size_t s = 0; symi >= 0 && s < row.runs.size(); ++s) {
+      CompareRun& run = row.runs[s];
+      const CompareRun& base = comparison.rows[static_cast<std::size_t>(symi)].runs[s];
+      const bool comparable = !run.target_loss || (run.reached && base.reached);
+      if (comparable && base.figures.moe_seconds > 0) {
+        run.figures.against_symi = run.figures.moe_seconds / base.figures.moe_seconds;
+      }
     }
+    summarise(row);
   }
-  std::string text;
-  for (const auto& row : cells) {
-    std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      const std::string blanks(widths[i] - row[i].size(), ' ');
-      // The name stands left, numbers right.
-      line += i == 0 ? row[i] + blanks : "  " + blanks + row[i];
+  if (!comparison.rows.empty() && comparison.rows.front().runs.front().target_loss) {
+    double sum = 0;
+    for (const CompareRun& run : comparison.rows.front().runs) {
+      sum += run.target_loss.value_or(std::numeric_limits<double>::quiet_NaN());
     }
-    text += line + "\n";
+    comparison.target_loss = sum / options.seeds;
   }
-  return text;
+  write_file(fs::path(options.run_folder) / "compare.json", to_compare_json(comparison));
+  return comparison;
 }
 
 }  // namespace lrmoe::train

@@ -1,5 +1,7 @@
 #include "lrmoe/train/config_clock.h"
 
+#include <cmath>
+
 #include "lrmoe/train/config_fields.h"
 
 namespace lrmoe::train {
@@ -29,7 +31,10 @@ std::string clock_words(const Config& config) {
     words += ", at the dimensions of " + config.clock.shape;
   }
   if (!is_measured(config) && config.clock.scale != 1) {
-    words += ", each token stands for " + print_value(config.clock.scale);
+    const double scale = config.clock.scale;
+    const Value printed =
+        scale == std::floor(scale) && scale < 1e15 ? Value(static_cast<std::int64_t>(scale)) : scale;
+    words += ", each token stands for " + print_value(printed) + " tokens";
   }
   return words;
 }

@@ -25,8 +25,6 @@ void visit_step(Metrics& m, Visit visit) {
   visit("tokens", m.tokens);
   visit("seconds", m.seconds);
   visit("moe_seconds", m.moe_seconds);
-  visit("moe_exchange_seconds", m.moe_exchange_seconds);
-  visit("moe_update_seconds", m.moe_update_seconds);
   visit("bytes_update", m.bytes_update);
 }
 
@@ -34,14 +32,46 @@ template <class Metrics, class Visit>
 void visit_moe(Metrics& m, Visit visit) {
   visit("moe_forward_seconds", m.moe_forward_seconds);
   visit("moe_backward_seconds", m.moe_backward_seconds);
+  visit("moe_exchange_seconds", m.moe_exchange_seconds);
+  visit("moe_update_seconds", m.moe_update_seconds);
   visit("retained_ratio", m.retained_ratio);
   visit("added_variance", m.added_variance);
+  visit("predicted_variance", m.predicted_variance);
   visit("imbalance_forward", m.imbalance_forward);
   visit("imbalance_backward", m.imbalance_backward);
   visit("bytes_forward", m.bytes_forward);
   visit("bytes_backward", m.bytes_backward);
   visit("dropped_pairs", m.dropped_pairs);
   visit("memory_peak_bytes", m.memory_peak_bytes);
+}
+
+template <class Metrics, class Visit>
+void visit_measured(Metrics& m, Visit visit) {
+  visit("seconds", m.seconds);
+  visit("moe_seconds", m.moe_seconds);
+  visit("moe_forward_seconds", m.moe_forward_seconds);
+  visit("moe_backward_seconds", m.moe_backward_seconds);
+  visit("moe_exchange_seconds", m.moe_exchange_seconds);
+  visit("moe_update_seconds", m.moe_update_seconds);
+}
+
+template <class Metrics, class Visit>
+void visit_parts(Metrics& m, Visit visit) {
+  visit("plan", m.plan);
+  visit("statistics", m.statistics);
+  visit("select", m.select);
+  visit("weight_exchange", m.weight_exchange);
+  visit("scores", m.scores);
+  visit("rest", m.rest);
+}
+
+template <class Terms, class Visit>
+void visit_memory(Terms& m, Visit visit) {
+  visit("weights", m.weights);
+  visit("gradients", m.gradients);
+  visit("activations", m.activations);
+  visit("buffers", m.buffers);
+  visit("workspace", m.workspace);
 }
 
 Json number(std::int64_t x) {
@@ -87,6 +117,22 @@ std::string to_json_line(const StepMetrics& metrics) {
   if (metrics.validation_loss) {
     put("validation_loss", *metrics.validation_loss);
   }
+  json["clock"] = metrics.clock;
+  const auto object = [&json](const char* name) {
+    return [&part = json[name] = Json::object()](const char* key, auto x) { part[key] = number(x); };
+  };
+  if (metrics.measured) {
+    visit_measured(*metrics.measured, object("measured"));
+  }
+  if (metrics.parts) {
+    visit_parts(*metrics.parts, object("parts"));
+  }
+  if (metrics.memory) {
+    visit_memory(*metrics.memory, object("memory"));
+  }
+  for (const LayerNote& note : metrics.notes) {
+    json["notes"].push_back({{"layer", note.layer}, {"note", note.text}});
+  }
   Json& layers = json["layers"] = Json::object();
   layers["layer"] = metrics.layer_index;
   visit_moe(metrics.moe, [&layers](const char* name, auto) { layers[name] = Json::array(); });
@@ -105,6 +151,23 @@ StepMetrics from_json_line(const std::string& line) {
     visit_moe(metrics.moe, take);
     if (json.contains("validation_loss")) {
       take("validation_loss", metrics.validation_loss.emplace());
+    }
+    metrics.clock = json.value("clock", metrics.clock);
+    const auto from = [&json](const char* name) {
+      return [&part = json.at(name)](const char* key, auto& x) { read(part, key, x); };
+    };
+    if (json.contains("measured")) {
+      visit_measured(metrics.measured.emplace(), from("measured"));
+    }
+    if (json.contains("parts")) {
+      visit_parts(metrics.parts.emplace(), from("parts"));
+    }
+    if (json.contains("memory")) {
+      visit_memory(metrics.memory.emplace(), from("memory"));
+    }
+    for (const Json& note : json.value("notes", Json::array())) {
+      metrics.notes.push_back(
+          {note.at("layer").get<int>(), note.at("note").get<std::string>()});
     }
     const Json& layers = json.at("layers");
     metrics.layer_index = layers.at("layer").get<std::vector<int>>();

@@ -10,22 +10,54 @@
 #include <vector>
 
 #include "lrmoe/base/output_file.h"
+#include "lrmoe/plan/types.h"
 
 namespace lrmoe::train {
 
-/// What is measured of all MoE layers together and of each alone. Times are of
-/// the slowest rank, bytes summed over ranks, memory of the fullest rank.
+/// What is known of all MoE layers together and of each alone. Measured times are
+/// of the slowest rank; bytes are summed over ranks, memory is the fullest rank's.
 struct MoeMetrics {
   double moe_forward_seconds = 0;
   double moe_backward_seconds = 0;
-  double retained_ratio = 1;  // backward pairs / routed pairs
-  double added_variance = 0;
+  double moe_exchange_seconds = 0;  // within the two above
+  double moe_update_seconds = 0;    // expert gradients, optimizer, weights to the next placement
+  double retained_ratio = 1;        // backward pairs / routed pairs
+  double added_variance = 0;        // by sampling, over the sum of S^2; of the kept pairs' scores
+  double predicted_variance = 0;    // the same from the score curves, before the pairs were scored
   double imbalance_forward = 1;  // fullest rank's pairs / mean
   double imbalance_backward = 1;
   std::int64_t bytes_forward = 0;
   std::int64_t bytes_backward = 0;
   std::int64_t dropped_pairs = 0;  // forward: a capacity's overflow
   std::int64_t memory_peak_bytes = 0;
+};
+
+/// Wall seconds, where a step's other seconds are those of a virtual cluster.
+struct MeasuredSeconds {
+  double seconds = 0;
+  double moe_seconds = 0;
+  double moe_forward_seconds = 0;
+  double moe_backward_seconds = 0;
+  double moe_exchange_seconds = 0;
+  double moe_update_seconds = 0;
+};
+
+/// What a virtual cluster's seconds are made of, beside forward, backward,
+/// exchange and update (docs/clock.md).
+struct PricedParts {
+  double plan = 0;             // within forward
+  double statistics = 0;       // within forward
+  double select = 0;           // within backward
+  double weight_exchange = 0;  // within update
+  double scores = 0;           // within update
+  double rest = 0;             // the model beside its MoE layers
+};
+
+/// What a plan gave up, and why.
+struct LayerNote {
+  int layer = 0;  // of the model
+  std::string text;
+  bool operator==(const LayerNote&) const = default;
 };
 
 struct StepMetrics {
@@ -36,12 +68,15 @@ struct StepMetrics {
   double grad_norm = 0;
   double clip_coefficient = 1;
   std::int64_t tokens = 0;
-  double seconds = 0;               // of the whole step
-  double moe_seconds = 0;           // forward + backward + update
-  double moe_exchange_seconds = 0;  // within forward and backward
-  double moe_update_seconds = 0;    // expert gradients, optimizer, weights to the next placement
+  std::string clock = "measured";  // or "virtual:PROFILE": whose seconds these are
+  double seconds = 0;              // of the whole step
+  double moe_seconds = 0;          // forward + backward + update
   std::int64_t bytes_update = 0;
-  MoeMetrics moe;                         // all layers; printed without a prefix
+  MoeMetrics moe;                           // all layers; printed without a prefix
+  std::optional<MeasuredSeconds> measured;  // with a virtual clock, as is `parts`
+  std::optional<PricedParts> parts;
+  std::optional<plan::MemoryTerms> memory;  // by the plans, of the fullest rank
+  std::vector<LayerNote> notes;
   std::optional<double> validation_loss;  // where this step ended with an evaluation
   std::vector<int> layer_index;           // the model's layer of each entry below
   std::vector<MoeMetrics> layers;

@@ -8,6 +8,7 @@
 #include "lrmoe/base/stopwatch.h"
 #include "lrmoe/train/batch.h"
 #include "lrmoe/train/checkpoint.h"
+#include "lrmoe/train/config_clock.h"
 #include "lrmoe/train/schedule.h"
 #include "lrmoe/train/step_counts.h"
 
@@ -28,7 +29,7 @@ void sum_over_ranks(comm::Communicator& communicator, std::span<double> values) 
 
 RankTrainer::RankTrainer(const Config& config, const plan::Strategy& strategy, const Text& text,
                          comm::Communicator& communicator)
-    : config_(config), text_(text), replica_(config, strategy, communicator) {}
+    : config_(config), text_(text), replica_(config, strategy, communicator), clock_(config) {}
 
 StepMetrics RankTrainer::step() {
   const Stopwatch watch;
@@ -42,7 +43,8 @@ StepMetrics RankTrainer::step() {
     stop_diverged("the gradient's norm", replica_.steps + 1);
   }
   const double coefficient = clip(norm);
-  update(rate);
+  CpuSeconds cpu = update(rate);
+  cpu.passes = losses.cpu_seconds;
   StepMetrics metrics;
   metrics.step = replica_.steps + 1;
   metrics.loss = losses.cross_entropy;
@@ -51,14 +53,19 @@ StepMetrics RankTrainer::step() {
   metrics.grad_norm = norm;
   metrics.clip_coefficient = coefficient;
   metrics.tokens = config_.train.tokens_per_step;
-  StepCounts counts(replica_.model);  // before the layers forget the step
+  // Before the layers forget the step.
+  GatheredWork work = gather_work(replica_.model, cpu, replica_.communicator);
+  StepCounts counts(replica_.model, work, memory_model(config_));
+  std::vector<cost::OptimizerWork> updates = optimizer_work(replica_, work);
   move_experts();
+  add_next_instances(updates, replica_);
   for (const optim::ExpertOptimizer& optimizer : replica_.experts) {
     counts.add_update(optimizer);
   }
   counts.write_to(metrics, replica_.communicator);
   ++replica_.steps;
   metrics.seconds = watch.seconds();
+  clock_.price(std::move(work), std::move(updates), metrics);
   return metrics;
 }
 
@@ -66,21 +73,25 @@ RankTrainer::Losses RankTrainer::forward_backward() {
   const TrainConfig& train = config_.train;
   const std::int64_t count = batch_sequences();
   std::array<double, 2> sums = {0.0, 0.0};
+  double cpu_seconds = 0;
   for (int m = 0; m < train.accumulation; ++m) {
     const std::int64_t first = m * count;
     const auto [begin, end] = own_share(first, count);
     const Batch batch = make_batch(begin, end, config_.model.sequence, [&](std::int64_t i) {
       return text_.batch(train.seed, replica_.steps, i);
     });
+    const CpuStopwatch cpu;
     const auto loss = replica_.model.loss(batch.tokens, batch.targets, {replica_.steps, m, false});
     const at::Tensor weighted = loss.cross_entropy / static_cast<double>(train.tokens_per_step) +
                                 loss.aux * (train.aux_loss / train.accumulation);
     weighted.backward();
+    cpu_seconds += cpu.seconds();
     sums[0] += loss.cross_entropy.item<double>();
     sums[1] += loss.aux.item<double>();
   }
   sum_over_ranks(replica_.communicator, sums);
-  return {sums[0] / static_cast<double>(train.tokens_per_step), sums[1] / train.accumulation};
+  return {sums[0] / static_cast<double>(train.tokens_per_step), sums[1] / train.accumulation,
+          cpu_seconds};
 }
 
 std::int64_t RankTrainer::batch_sequences() const {
@@ -118,13 +129,19 @@ double RankTrainer::clip(double norm) {
   return coefficient;
 }
 
-void RankTrainer::update(double rate) {
+CpuSeconds RankTrainer::update(double rate) {
   const TrainConfig& train = config_.train;
   const optim::AdamWOptions options{rate, train.beta1, train.beta2, 1e-8, train.weight_decay};
+  CpuSeconds cpu;
+  const CpuStopwatch dense;
   replica_.dense.step(replica_.steps + 1, options);
+  cpu.dense_update = dense.seconds();
   for (optim::ExpertOptimizer& optimizer : replica_.experts) {
+    const CpuStopwatch watch;
     optimizer.step(replica_.steps + 1, options);
+    cpu.expert_update.push_back(watch.seconds());
   }
+  return cpu;
 }
 
 void RankTrainer::move_experts() {

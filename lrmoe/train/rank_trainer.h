@@ -10,6 +10,7 @@
 #include "lrmoe/train/metrics.h"
 #include "lrmoe/train/replica.h"
 #include "lrmoe/train/run_folder.h"
+#include "lrmoe/train/step_clock.h"
 #include "lrmoe/train/text.h"
 
 namespace lrmoe::train {
@@ -37,6 +38,7 @@ class RankTrainer {
   struct Losses {
     double cross_entropy = 0;  // mean over the step's tokens
     double aux = 0;            // mean over its micro-batches
+    double cpu_seconds = 0;    // of this rank
   };
   /// Sequences of all ranks in a micro-batch.
   std::int64_t batch_sequences() const;
@@ -45,12 +47,14 @@ class RankTrainer {
   Losses forward_backward();
   double reduce_gradients();
   double clip(double norm);
-  void update(double rate);
+  /// CPU seconds of the update; those of the passes stay zero.
+  CpuSeconds update(double rate);
   void move_experts();
 
   const Config& config_;
   const Text& text_;
   Replica replica_;
+  StepClock clock_;
 };
 
 }  // namespace lrmoe::train

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "lrmoe/plan/tables.h"
 
@@ -14,7 +15,7 @@ void StepCounts::Pairs::operator+=(const Pairs& other) {
   forward += other.forward;
   forward_fullest += other.forward_fullest;
   backward_fullest += other.backward_fullest;
-  added_variance += other.added_variance;
+  predicted_variance += other.predicted_variance;
   plans += other.plans;
 }
 
@@ -25,6 +26,8 @@ void StepCounts::Own::operator+=(const Own& other) {
   forward_seconds += other.forward_seconds;
   backward_seconds += other.backward_seconds;
   exchange_seconds += other.exchange_seconds;
+  added_variance += other.added_variance;
+  total_variance += other.total_variance;
 }
 
 StepCounts::Pairs StepCounts::count_pairs(const moe::MoeLayer& layer) {
@@ -48,92 +51,135 @@ StepCounts::Pairs StepCounts::count_pairs(const moe::MoeLayer& layer) {
   return pairs;
 }
 
-StepCounts::Own StepCounts::count_own(const moe::MoeLayer& layer) {
-  Own own;
-  std::int64_t memory = 0;
-  for (const auto& work : layer.work()) {
-    own += {work->forward_bytes,   work->backward_bytes,   0,
-            work->forward_seconds, work->backward_seconds, work->exchange_seconds};
-    memory = std::max(memory, work->memory_peak_bytes);
+StepCounts::Ranks StepCounts::count_ranks(
+    const std::vector<std::vector<cost::LayerWork>>& micro_batches) {
+  Ranks ranks(micro_batches.empty() ? 0 : micro_batches.front().size());
+  for (const std::vector<cost::LayerWork>& micro : micro_batches) {
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      const cost::LayerWork& work = micro[r];
+      // One micro-batch after the other: their memory is the largest one's.
+      const std::int64_t memory = std::max(ranks[r].memory_bytes, work.memory_peak_bytes);
+      ranks[r] += {work.forward_bytes,    work.backward_bytes,   0,
+                   work.forward_seconds,  work.backward_seconds, work.exchange_seconds,
+                   work.added_variance,   work.total_variance};
+      ranks[r].memory_bytes = memory;
+    }
   }
-  own.memory_bytes = memory;
-  return own;
+  return ranks;
 }
 
-StepCounts::StepCounts(const model::Transformer& model) : layer_index_(model.layer_of()) {
-  for (const auto& layer : model.moe_layers()) {
-    pairs_.push_back(count_pairs(*layer));
-    own_.push_back(count_own(*layer));
+void StepCounts::note_plans(const moe::MoeLayer& layer, int index) {
+  for (const plan::Plan& plan : layer.plans()) {
+    for (const std::string& text : plan.notes) {
+      const LayerNote note{index, text};
+      if (std::find(notes_.begin(), notes_.end(), note) == notes_.end()) {
+        notes_.push_back(note);
+      }
+    }
+  }
+}
+
+void StepCounts::add_memory(const moe::MoeLayer& layer, const plan::MemoryModel& model) {
+  std::vector<plan::MemoryTerms> most;
+  for (const plan::Plan& plan : layer.plans()) {
+    const std::vector<plan::MemoryTerms> terms = plan::memory_terms(plan, model);
+    most.resize(terms.size());
+    for (std::size_t r = 0; r < terms.size(); ++r) {
+      most[r] = terms[r].total() > most[r].total() ? terms[r] : most[r];
+    }
+  }
+  memory_.resize(std::max(memory_.size(), most.size()));
+  for (std::size_t r = 0; r < most.size(); ++r) {
+    plan::MemoryTerms& sum = memory_[r];
+    sum.weights += most[r].weights;
+    sum.gradients += most[r].gradients;
+    sum.activations += most[r].activations;
+    sum.buffers += most[r].buffers;
+    sum.workspace += most[r].workspace;
+  }
+}
+
+StepCounts::StepCounts(const model::Transformer& model, const GatheredWork& work,
+                       const plan::MemoryModel& memory)
+    : layer_index_(model.layer_of()) {
+  for (std::size_t i = 0; i < layer_index_.size(); ++i) {
+    const moe::MoeLayer& layer = *model.moe_layers()[i];
+    pairs_.push_back(count_pairs(layer));
+    ranks_.push_back(count_ranks(work.layers[i]));
+    note_plans(layer, layer_index_[i]);
+    add_memory(layer, memory);
   }
 }
 
 void StepCounts::add_update(const optim::ExpertOptimizer& optimizer) {
   update_bytes_ += optimizer.bytes_sent();
-  update_seconds_ += optimizer.seconds();
+  update_seconds_.push_back(optimizer.seconds());
 }
 
-MoeMetrics StepCounts::to_metrics(const Pairs& pairs, const Own& own, int ranks) {
+MoeMetrics StepCounts::to_metrics(const Pairs& pairs, const Ranks& ranks) {
   const auto imbalance = [&](std::int64_t fullest, std::int64_t all) {
-    return all == 0 ? 1.0 : static_cast<double>(fullest) * ranks / static_cast<double>(all);
+    return all == 0
+               ? 1.0
+               : static_cast<double>(fullest * static_cast<std::int64_t>(ranks.size())) /
+                     static_cast<double>(all);
   };
   MoeMetrics metrics;
-  metrics.moe_forward_seconds = own.forward_seconds;
-  metrics.moe_backward_seconds = own.backward_seconds;
+  Own sum;
+  for (const Own& own : ranks) {
+    sum += own;
+    metrics.moe_forward_seconds = std::max(metrics.moe_forward_seconds, own.forward_seconds);
+    metrics.moe_backward_seconds = std::max(metrics.moe_backward_seconds, own.backward_seconds);
+    metrics.moe_exchange_seconds = std::max(metrics.moe_exchange_seconds, own.exchange_seconds);
+    metrics.memory_peak_bytes = std::max(metrics.memory_peak_bytes, own.memory_bytes);
+  }
   metrics.retained_ratio =
       pairs.routed == 0 ? 1.0
                         : static_cast<double>(pairs.retained) / static_cast<double>(pairs.routed);
-  metrics.added_variance = pairs.plans == 0 ? 0.0 : pairs.added_variance / pairs.plans;
+  metrics.added_variance =
+      sum.total_variance > 0 ? sum.added_variance / sum.total_variance : 0.0;
+  metrics.predicted_variance = pairs.plans == 0 ? 0.0 : pairs.predicted_variance / pairs.plans;
   metrics.imbalance_forward = imbalance(pairs.forward_fullest, pairs.forward);
   metrics.imbalance_backward = imbalance(pairs.backward_fullest, pairs.retained);
-  metrics.bytes_forward = own.forward_bytes;
-  metrics.bytes_backward = own.backward_bytes;
+  metrics.bytes_forward = sum.forward_bytes;
+  metrics.bytes_backward = sum.backward_bytes;
   metrics.dropped_pairs = pairs.dropped;
-  metrics.memory_peak_bytes = own.memory_bytes;
   return metrics;
 }
 
-void StepCounts::reduce(std::vector<Own>& rows, comm::Communicator& communicator) {
-  std::vector<std::int64_t> sums;
-  std::vector<double> most;
-  for (const Own& row : rows) {
-    sums.insert(sums.end(), {row.forward_bytes, row.backward_bytes});
-    most.insert(most.end(), {static_cast<double>(row.memory_bytes), row.forward_seconds,
-                             row.backward_seconds, row.exchange_seconds});
-  }
-  communicator.all_reduce(comm::view(std::span<std::int64_t>(sums)), comm::Reduce::sum);
-  communicator.all_reduce(comm::view(std::span<double>(most)), comm::Reduce::max);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    rows[i] = {sums[2 * i],     sums[2 * i + 1], static_cast<std::int64_t>(most[4 * i]),
-               most[4 * i + 1], most[4 * i + 2], most[4 * i + 3]};
-  }
-}
-
-void StepCounts::write_to(StepMetrics& metrics, comm::Communicator& communicator) {
+void StepCounts::write_to(StepMetrics& metrics, comm::Communicator& communicator) const {
   Pairs pairs;
-  Own whole;
-  for (std::size_t i = 0; i < own_.size(); ++i) {
+  Ranks whole(static_cast<std::size_t>(communicator.size()));
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
     pairs += pairs_[i];
-    whole += own_[i];
+    for (std::size_t r = 0; r < whole.size(); ++r) {
+      whole[r] += ranks_[i][r];
+    }
   }
-  // The layers, then all of them together, whose slowest rank may be another one,
-  // then the update.
-  std::vector<Own> rows = own_;
-  rows.push_back(whole);
-  rows.push_back({update_bytes_, 0, 0, update_seconds_, 0, 0});
-  reduce(rows, communicator);
-  const int ranks = communicator.size();
-  const Own update = rows.back();
-  rows.pop_back();
-  metrics.moe = to_metrics(pairs, rows.back(), ranks);
-  metrics.moe_exchange_seconds = rows.back().exchange_seconds;
-  metrics.moe_update_seconds = update.forward_seconds;
-  metrics.bytes_update = update.forward_bytes;
+  // The layers' updates, then all of them together, whose slowest rank may be another one.
+  std::vector<double> updates = update_seconds_;
+  updates.push_back(std::accumulate(updates.begin(), updates.end(), 0.0));
+  communicator.all_reduce(comm::view(std::span<double>(updates)), comm::Reduce::max);
+  std::array<std::int64_t, 1> bytes = {update_bytes_};
+  communicator.all_reduce(comm::view(std::span<std::int64_t>(bytes)), comm::Reduce::sum);
+
+  metrics.moe = to_metrics(pairs, whole);
+  metrics.moe.moe_update_seconds = updates.back();
+  metrics.bytes_update = bytes[0];
   metrics.moe_seconds = metrics.moe.moe_forward_seconds + metrics.moe.moe_backward_seconds +
-                        metrics.moe_update_seconds;
+                        metrics.moe.moe_update_seconds;
   metrics.layer_index = layer_index_;
+  double variance = 0;
   for (std::size_t i = 0; i < pairs_.size(); ++i) {
-    metrics.layers.push_back(to_metrics(pairs_[i], rows[i], ranks));
+    metrics.layers.push_back(to_metrics(pairs_[i], ranks_[i]));
+    metrics.layers.back().moe_update_seconds = updates[i];
+    variance += metrics.layers.back().added_variance;
   }
+  if (!pairs_.empty()) {
+    // Each layer's by its own scores: their sizes differ from layer to layer.
+    metrics.moe.added_variance = variance / static_cast<double>(pairs_.size());
+    metrics.memory = plan::fullest(memory_);
+  }
+  metrics.notes = notes_;
 }
 
 }  // namespace lrmoe::train

@@ -1,5 +1,4 @@
-// What a step did in its MoE layers, gathered from the layers' plans and work
-// and brought together over the ranks.
+// What a step did in its MoE layers, from the layers' plans and all ranks' work.
 #pragma once
 
 #include <cstdint>
@@ -8,24 +7,25 @@
 #include "lrmoe/comm/communicator.h"
 #include "lrmoe/model/transformer.h"
 #include "lrmoe/optim/expert_optimizer.h"
+#include "lrmoe/plan/memory.h"
 #include "lrmoe/train/metrics.h"
+#include "lrmoe/train/step_work.h"
 
 namespace lrmoe::train {
 
 class StepCounts {
  public:
   /// Of the micro-batches since the layers' last finish_step.
-  explicit StepCounts(const model::Transformer& model);
-  /// The exchange and update of layer i's experts.
+  StepCounts(const model::Transformer& model, const GatheredWork& work,
+             const plan::MemoryModel& memory);
+  /// The exchange and update of the experts of the next layer, in order.
   void add_update(const optim::ExpertOptimizer& optimizer);
-  /// Brings the ranks together and fills in the MoE part of `metrics`: bytes are
-  /// summed over ranks; memory and seconds (of all layers, or of one) are the
-  /// greatest of any rank. Collective.
-  void write_to(StepMetrics& metrics, comm::Communicator& communicator);
+  /// Fills in the MoE part of `metrics`: bytes are summed over ranks; memory and
+  /// seconds (of all layers, or of one) are the greatest of any rank. Collective.
+  void write_to(StepMetrics& metrics, comm::Communicator& communicator) const;
 
  private:
-  // From the plans, so of all ranks and the same on each: pairs, summed over the
-  // micro-batches.
+  // From the plans: pairs, summed over the micro-batches.
   struct Pairs {
     std::int64_t routed = 0;
     std::int64_t retained = 0;
@@ -33,11 +33,11 @@ class StepCounts {
     std::int64_t forward = 0;  // computed
     std::int64_t forward_fullest = 0;
     std::int64_t backward_fullest = 0;
-    double added_variance = 0;
+    double predicted_variance = 0;
     int plans = 0;
     void operator+=(const Pairs& other);
   };
-  // This rank's.
+  // Of one rank, one layer or more.
   struct Own {
     std::int64_t forward_bytes = 0;
     std::int64_t backward_bytes = 0;
@@ -45,18 +45,24 @@ class StepCounts {
     double forward_seconds = 0;
     double backward_seconds = 0;
     double exchange_seconds = 0;
+    double added_variance = 0;
+    double total_variance = 0;
     void operator+=(const Own& other);
   };
+  using Ranks = std::vector<Own>;
   static Pairs count_pairs(const moe::MoeLayer& layer);
-  static Own count_own(const moe::MoeLayer& layer);
-  static MoeMetrics to_metrics(const Pairs& pairs, const Own& own, int ranks);
-  static void reduce(std::vector<Own>& rows, comm::Communicator& communicator);
+  static Ranks count_ranks(const std::vector<std::vector<cost::LayerWork>>& micro_batches);
+  static MoeMetrics to_metrics(const Pairs& pairs, const Ranks& ranks);
+  void note_plans(const moe::MoeLayer& layer, int index);
+  void add_memory(const moe::MoeLayer& layer, const plan::MemoryModel& model);
 
   std::vector<int> layer_index_;
   std::vector<Pairs> pairs_;  // per layer
-  std::vector<Own> own_;
+  std::vector<Ranks> ranks_;  // per layer
+  std::vector<LayerNote> notes_;
+  std::vector<plan::MemoryTerms> memory_;  // per rank, summed over layers
   std::int64_t update_bytes_ = 0;
-  double update_seconds_ = 0;
+  std::vector<double> update_seconds_;  // per layer
 };
 
 }  // namespace lrmoe::train

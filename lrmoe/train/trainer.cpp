@@ -8,6 +8,8 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "lrmoe/base/names.h"
 #include "lrmoe/comm/threads.h"
@@ -38,6 +40,9 @@ class Recorder {
     result_.dropped_pairs += metrics.moe.dropped_pairs;
     result_.memory_peak_bytes = std::max(result_.memory_peak_bytes, metrics.moe.memory_peak_bytes);
     variance_ += metrics.moe.added_variance;
+    for (const LayerNote& note : metrics.notes) {
+      tell(note, metrics.step);
+    }
     result_.added_variance = variance_ / static_cast<double>(result_.losses.size());
     if (metrics.validation_loss) {
       result_.validations.push_back(
@@ -63,11 +68,22 @@ class Recorder {
   }
 
  private:
+  // Each layer's first note of a kind; the metrics have them all. What stands before
+  // the colon is the kind, the figures behind it change.
+  void tell(const LayerNote& note, std::int64_t step) {
+    const std::string kind = note.text.substr(0, note.text.find(':'));
+    if (progress_ && told_.insert({note.layer, kind}).second) {
+      progress_->note("step " + std::to_string(step) + ", layer " + std::to_string(note.layer) +
+                      ": " + note.text + "; this is said once per layer");
+    }
+  }
+
   const TrainOptions& options_;
   MetricsWriter metrics_;
   TrainResult& result_;
   std::optional<Progress> progress_;
   double variance_ = 0;
+  std::set<std::pair<int, std::string>> told_;
 };
 
 enum class After : std::int32_t { go_on = 0, stop = 1, interrupted = 2 };

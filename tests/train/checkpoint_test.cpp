@@ -7,9 +7,12 @@
 #include <sys/resource.h>
 
 #include <cmath>
+#include <cstring>
 #include <fstream>
+#include <numeric>
 
 #include "lrmoe/base/error.h"
+#include "lrmoe/base/safetensors.h"
 #include "lrmoe/train/metrics.h"
 #include "tests/train/run_helper.h"
 
@@ -60,7 +63,7 @@ TEST_P(Resuming, gives_the_bits_of_a_run_that_never_stopped) {
   config.train.steps = 10;
   config.train.dtype = dtype;
   config.model.router = router;
-  config.strategy.name = strategy;
+  config = with_strategy(config, strategy);
   const TrainResult whole = train(options_for(config, folder, "whole"));
   const TrainOptions options = stopping_at(options_for(config, folder, "halves"), 4);
   TrainResult first = train(options);
@@ -83,7 +86,50 @@ INSTANTIATE_TEST_SUITE_P(
     Checkpoint, Resuming,
     testing::Values(std::tuple("fixed", Dtype::float32, model::RouterKind::softmax),
                     std::tuple("symi", Dtype::float32, model::RouterKind::sigmoid),
-                    std::tuple("symi", Dtype::bfloat16, model::RouterKind::softmax)));
+                    std::tuple("symi", Dtype::bfloat16, model::RouterKind::softmax),
+                    std::tuple("lrmoe:ratio=0.25", Dtype::float32, model::RouterKind::softmax),
+                    std::tuple("lrmoe:ratio=0.25:activations=recompute", Dtype::float32,
+                               model::RouterKind::sigmoid)));
+
+// Of a checkpoint's model file.
+std::vector<std::int64_t> score_curves(const fs::path& run, std::int64_t step) {
+  const safetensors::Reader file(run / ("step-" + std::to_string(step)) / "model.safetensors");
+  std::vector<std::int64_t> counts;
+  for (const int layer : {0, 1}) {
+    const auto& tensor = file.at("layers." + std::to_string(layer) + ".score_curves");
+    const std::size_t begin = counts.size();
+    counts.resize(begin + tensor.bytes.size() / sizeof(std::int64_t));
+    std::memcpy(counts.data() + begin, tensor.bytes.data(), tensor.bytes.size());
+  }
+  return counts;
+}
+
+TEST(Checkpoint, score_curves_go_on_with_other_ranks) {
+  const TemporaryFolder folder;
+  Config config = with_strategy(tiny_config(folder, 2), "lrmoe:ratio=0.25");
+  config.train.steps = 5;
+  train(options_for(config, folder, "run"));
+  const std::vector<std::int64_t> before = score_curves(folder / "run", 5);
+  EXPECT_GT(std::accumulate(before.begin(), before.end(), std::int64_t{0}), 0);
+  fs::copy(folder / "run", folder / "fixed", fs::copy_options::recursive);
+
+  Config other = with_strategy(tiny_config(folder, 4), "lrmoe:ratio=0.25");
+  other.train.steps = 8;
+  const TrainResult rest = train(resuming(options_for(other, folder, "run"), other));
+  EXPECT_EQ(rest.losses.size(), 3U);
+  EXPECT_NE(score_curves(folder / "run", 8), before);
+  // The first step after it buys by the curves: a flat one would predict no variance
+  // but for the share of zeros.
+  const std::vector<StepMetrics> steps = read_metrics(folder / "run/metrics.jsonl");
+  EXPECT_NEAR(steps.at(5).moe.predicted_variance, steps.at(4).moe.predicted_variance,
+              0.2 * steps.at(4).moe.predicted_variance);
+
+  // A strategy that does not sample hands them on as they are.
+  other = with_strategy(tiny_config(folder, 2), "fixed");
+  other.train.steps = 6;
+  train(resuming(options_for(other, folder, "fixed"), other));
+  EXPECT_EQ(score_curves(folder / "fixed", 6), before);
+}
 
 TEST(Checkpoint, goes_on_with_other_ranks_and_strategies) {
   const TemporaryFolder folder;

@@ -26,10 +26,8 @@ StepMetrics example(std::int64_t step) {
   m.tokens = 4096;
   m.seconds = 1.5;
   m.moe_seconds = 0.9;
-  m.moe_exchange_seconds = 0.1;
-  m.moe_update_seconds = 0.2;
   m.bytes_update = 11;
-  m.moe = {0.3, 0.4, 0.25, 1.25, 1.5, 1.75, 100, 200, 3, 1LL << 40};
+  m.moe = {0.3, 0.4, 0.1, 0.2, 0.25, 1.25, 1.125, 1.5, 1.75, 100, 200, 3, 1LL << 40};
   m.layer_index = {0, 2};
   m.layers = {m.moe, m.moe};
   m.layers[1].bytes_forward = 101;
@@ -51,7 +49,36 @@ TEST(Metrics, TheLineHasTheFieldsThatOtherProgramsRead) {
   EXPECT_EQ(json["layers"]["layer"], (std::vector<int>{0, 2}));
   EXPECT_EQ(json["layers"]["bytes_forward"], (std::vector<int>{100, 101}));
   EXPECT_EQ(json["layers"]["imbalance_backward"], (std::vector<double>{1.75, 1.75}));
-  EXPECT_FALSE(json.contains("validation_loss"));
+  EXPECT_EQ(json["moe_update_seconds"], 0.2);
+  EXPECT_EQ(json["layers"]["moe_exchange_seconds"], (std::vector<double>{0.1, 0.1}));
+  EXPECT_EQ(json["clock"], "measured");
+  for (const char* name : {"validation_loss", "measured", "parts", "memory", "notes"}) {
+    EXPECT_FALSE(json.contains(name)) << name;
+  }
+}
+
+TEST(Metrics, AVirtualClockKeepsTheMeasuredSecondsBeside) {
+  StepMetrics m = example(7);
+  m.clock = "virtual:h200-ib";
+  m.measured = {10, 9, 3, 4, 1, 2};
+  m.parts = {0.01, 0.02, 0.03, 0.04, 0.05, 0.06};
+  m.memory = {1, 2, 3, 4, 5};
+  m.notes = {{2, "all pairs are kept: so"}};
+  const auto json = nlohmann::json::parse(to_json_line(m));
+  EXPECT_EQ(json["clock"], "virtual:h200-ib");
+  EXPECT_EQ(json["measured"]["moe_seconds"], 9);
+  EXPECT_EQ(json["measured"]["moe_exchange_seconds"], 1);
+  EXPECT_EQ(json["parts"]["select"], 0.03);
+  EXPECT_EQ(json["parts"]["rest"], 0.06);
+  EXPECT_EQ(json["memory"]["weights"], 1);
+  EXPECT_EQ(json["memory"]["workspace"], 5);
+  EXPECT_EQ(json["notes"][0]["layer"], 2);
+  const StepMetrics again = from_json_line(to_json_line(m));
+  EXPECT_EQ(to_json_line(again), to_json_line(m));
+  EXPECT_EQ(again.clock, m.clock);
+  EXPECT_EQ(again.measured->moe_backward_seconds, 4);
+  EXPECT_EQ(again.memory, m.memory);
+  EXPECT_EQ(again.notes, m.notes);
 }
 
 TEST(Metrics, RoundTrip) {
