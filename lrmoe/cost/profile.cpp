@@ -21,7 +21,7 @@ const std::vector<Efficiency> kAmpereGemm = {{128, 0.35},  {256, 0.50},  {512, 0
 
 constexpr double kMemoryReached = 0.8;  // of the data sheet's memory bandwidth
 constexpr double kLinkReached = 0.75;   // of the data sheet's link bandwidth
-constexpr double kHostCell = 400e-9;   // the planner on one core, measured: 220 to 390 ns
+constexpr double kHostCell = 400e-9;    // the planner on one core, measured: 220 to 390 ns
 
 /// H200 SXM data sheet: 1979 TFLOP/s bf16 with sparsity, half of it dense;
 /// 4.8 TB/s HBM3e; NVLink 900 GB/s, half of it each way.

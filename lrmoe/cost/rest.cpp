@@ -29,8 +29,8 @@ Rest grouped(int layers, double d, double heads, double kv_heads, double width, 
 Rest deepseek_v3() {
   const double d = 7168, heads = 128;
   Rest rest = grouped(61, d, heads, heads, 128, 2048, 18432, 129280);
-  rest.attention = d * 1536 + 1536 * heads * 192 + d * (512 + 64) + 512 * heads * 256 +
-                   heads * 128 * d;
+  rest.attention =
+      d * 1536 + 1536 * heads * 192 + d * (512 + 64) + 512 * heads * 256 + heads * 128 * d;
   rest.queries = heads * (192 + 128);
   rest.qkv = heads * (192 + 192 + 128 + 128);
   return rest;
@@ -78,8 +78,8 @@ Parts price_forward(const RestWork& work, double t, const Rest& rest, const Cloc
   };
   const double layers = work.moe_layers + work.dense_layers;
   const double share = layers / std::max(1, rest.layers);
-  const double dense = rest.dense > 0 ? rest.dense
-                                      : 3 * d * static_cast<double>(shape.top_k * shape.width);
+  const double dense =
+      rest.dense > 0 ? rest.dense : 3 * d * static_cast<double>(shape.top_k * shape.width);
   Parts parts;
   parts.projections = layers * gemm(rest.attention, 4) +
                       work.moe_layers * (gemm(shape.experts * d, 1) + gemm(rest.shared, 3)) +
@@ -96,8 +96,8 @@ double dense_parameters(const RestWork& work, const Rest& rest, const Shape& sha
   const auto d = static_cast<double>(shape.hidden);
   const double layers = work.moe_layers + work.dense_layers;
   const double share = layers / std::max(1, rest.layers);
-  const double dense = rest.dense > 0 ? rest.dense
-                                      : 3 * d * static_cast<double>(shape.top_k * shape.width);
+  const double dense =
+      rest.dense > 0 ? rest.dense : 3 * d * static_cast<double>(shape.top_k * shape.width);
   return layers * rest.attention + work.moe_layers * (shape.experts * d + rest.shared) +
          work.dense_layers * dense + share * 2 * rest.vocabulary * d;
 }
@@ -117,8 +117,8 @@ Rest find_rest(std::string_view name, const Rest& own) {
                    "; there are: " + join(shape_names()));
 }
 
-RestSeconds price_rest(const RestWork& work, std::span<const std::int64_t> tokens,
-                       const Rest& rest, const ClockOptions& options) {
+RestSeconds price_rest(const RestWork& work, std::span<const std::int64_t> tokens, const Rest& rest,
+                       const ClockOptions& options) {
   const Profile& profile = options.profile;
   LRMOE_ASSERT(!profile.measured, "a profile that measures prices no model");
   RestSeconds seconds;
@@ -137,8 +137,8 @@ RestSeconds price_rest(const RestWork& work, std::span<const std::int64_t> token
   if (work.ranks > 1) {
     const int node = options.ranks_per_node >= 0 ? options.ranks_per_node : profile.ranks_per_node;
     const Link& link = node > 0 && work.ranks > node ? profile.inter : profile.intra;
-    seconds.update += 2 * (work.ranks - 1.0) / work.ranks * parameters * w / link.bandwidth +
-                      2 * link.latency;
+    seconds.update +=
+        2 * (work.ranks - 1.0) / work.ranks * parameters * w / link.bandwidth + 2 * link.latency;
   }
   seconds.update += memory_seconds(parameters * (kAdamElement + w), profile);
   return seconds;

@@ -41,7 +41,7 @@ struct RestSeconds {
 };
 
 /// `tokens`: of each micro-batch on its fullest rank, before the scale.
-RestSeconds price_rest(const RestWork& work, std::span<const std::int64_t> tokens,
-                       const Rest& rest, const ClockOptions& options);
+RestSeconds price_rest(const RestWork& work, std::span<const std::int64_t> tokens, const Rest& rest,
+                       const ClockOptions& options);
 
 }  // namespace lrmoe::cost

@@ -202,9 +202,9 @@ void place_experts(Replica& replica, const CheckpointState& state) {
     if (state.cluster == layer.cluster() && state.strategy == replica.strategy.name()) {
       replica.last_demand[i] = old.demand;
     } else {
-      placement = replica.strategy.place(layer.cluster(), replica.last_demand[i],
-                                         replica.strategy.initial(layer.cluster()),
-                                         &layer.curves());
+      placement =
+          replica.strategy.place(layer.cluster(), replica.last_demand[i],
+                                 replica.strategy.initial(layer.cluster()), &layer.curves());
     }
     replica.experts[i].deliver(placement, layer.slots());
   }

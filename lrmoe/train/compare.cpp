@@ -49,17 +49,15 @@ std::vector<std::vector<TrainOptions>> plan_runs(const CompareOptions& options) 
   std::vector<std::vector<TrainOptions>> runs;
   for (std::size_t i = 0; i < options.strategies.size(); ++i) {
     const Config config = with_strategy(options.config, options.strategies[i]);
-    const fs::path folder =
-        fs::path(options.run_folder) / folder_name(i, options.strategies[i]);
+    const fs::path folder = fs::path(options.run_folder) / folder_name(i, options.strategies[i]);
     std::vector<TrainOptions>& seeds = runs.emplace_back();
     for (int s = 0; s < options.seeds; ++s) {
       TrainOptions run;
       run.config = config;
       run.config.train.seed += static_cast<std::uint64_t>(s);
-      run.run_folder =
-          options.seeds == 1
-              ? folder.string()
-              : (folder / ("seed-" + std::to_string(run.config.train.seed))).string();
+      run.run_folder = options.seeds == 1
+                           ? folder.string()
+                           : (folder / ("seed-" + std::to_string(run.config.train.seed))).string();
       run.quiet = options.quiet;
       if (options.target_loss) {
         run.stop = [target = *options.target_loss](const TrainResult& result) {
@@ -112,8 +110,8 @@ std::optional<double> steps_to(const Steps& steps, double target, bool interpola
         return end;
       }
       const auto begin = static_cast<double>(before->step);
-      const double part = (*before->validation_loss - target) /
-                          (*before->validation_loss - *step.validation_loss);
+      const double part =
+          (*before->validation_loss - target) / (*before->validation_loss - *step.validation_loss);
       return begin + part * (end - begin);
     }
     before = &step;

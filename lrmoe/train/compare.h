@@ -32,12 +32,12 @@ struct CompareFigures {
   double moe_exchange_seconds = 0;  // within forward and backward
   double moe_update_seconds = 0;
   double total_seconds = 0;
-  double moe_seconds_per_step = 0;      // mean over all steps of the run
-  double measured_moe_seconds = 0;      // wall, whatever the clock
+  double moe_seconds_per_step = 0;  // mean over all steps of the run
+  double measured_moe_seconds = 0;  // wall, whatever the clock
   double measured_total_seconds = 0;
-  std::optional<double> against_symi;   // moe_seconds / symi's; none unless both are to one point
-  double added_variance = 0;            // mean over steps
-  double retained_ratio = 1;            // mean over steps
+  std::optional<double> against_symi;  // moe_seconds / symi's; none unless both are to one point
+  double added_variance = 0;           // mean over steps
+  double retained_ratio = 1;           // mean over steps
   double final_loss = std::numeric_limits<double>::quiet_NaN();       // at the run's end
   double validation_loss = std::numeric_limits<double>::quiet_NaN();  // likewise
   double memory_subtotal = 0;  // bytes, peak on the fullest rank
@@ -60,8 +60,8 @@ struct CompareRow {
 };
 
 struct Comparison {
-  std::string clock;        // "measured" or "virtual:PROFILE"
-  std::string clock_words;  // the same with shape and scale, for people
+  std::string clock;                  // "measured" or "virtual:PROFILE"
+  std::string clock_words;            // the same with shape and scale, for people
   std::optional<double> target_loss;  // mean over seeds
   bool target_given = false;
   std::string baseline;  // the strategy that the others are compared with; empty: none

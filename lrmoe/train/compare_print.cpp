@@ -107,8 +107,8 @@ std::string time_table(const Comparison& comparison) {
   const Seconds moe(largest(comparison, &CompareFigures::moe_seconds));
   const Seconds total(largest(comparison, &CompareFigures::total_seconds));
   const Seconds step(largest(comparison, &CompareFigures::moe_seconds_per_step));
-  Rows table{{"strategy", "steps", "MoE " + moe.unit(), "forward", "backward", "update",
-              "exchange", "total " + total.unit(), "MoE/symi", "MoE " + step.unit() + "/step"}};
+  Rows table{{"strategy", "steps", "MoE " + moe.unit(), "forward", "backward", "update", "exchange",
+              "total " + total.unit(), "MoE/symi", "MoE " + step.unit() + "/step"}};
   for (const CompareRow& row : comparison.rows) {
     const bool shown = row.reached || !comparison.target_loss;
     add_rows(table, row, [&](const CompareFigures& f) {
@@ -167,8 +167,8 @@ std::string not_reached(const Comparison& comparison) {
     if (row.reached || !comparison.target_loss) {
       continue;
     }
-    const auto reached =
-        std::count_if(row.runs.begin(), row.runs.end(), [](const CompareRun& r) { return r.reached; });
+    const auto reached = std::count_if(row.runs.begin(), row.runs.end(),
+                                       [](const CompareRun& r) { return r.reached; });
     text += row.strategy + " did not reach the target";
     if (row.runs.size() > 1) {
       text += " with " + std::to_string(row.runs.size() - static_cast<std::size_t>(reached)) +
@@ -200,9 +200,8 @@ std::string to_compare_json(const Comparison& comparison) {
       put_figures(result["min"] = Json::object(), row.least);
       put_figures(result["max"] = Json::object(), row.most);
       for (const CompareRun& run : row.runs) {
-        Json seed{{"seed", run.seed},
-                  {"reached", run.reached},
-                  {"target_loss", real(run.target_loss)}};
+        Json seed{
+            {"seed", run.seed}, {"reached", run.reached}, {"target_loss", real(run.target_loss)}};
         put_figures(seed, run.figures);
         seed["run"] = run.run_folder;
         result["seeds"].push_back(std::move(seed));

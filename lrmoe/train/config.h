@@ -24,18 +24,18 @@ struct TrainConfig {
   std::int64_t tokens_per_step = 4096;  // over all ranks and micro-batches
   std::uint64_t seed = 1;
   double learning_rate = 2e-3;
-  std::int64_t warmup = 20;        // steps of linear warm-up, then cosine to `final_rate`
-  double final_rate = 0.1;         // of learning_rate, at the last step
+  std::int64_t warmup = 20;  // steps of linear warm-up, then cosine to `final_rate`
+  double final_rate = 0.1;   // of learning_rate, at the last step
   double weight_decay = 0.1;
   double beta1 = 0.9;
   double beta2 = 0.95;
-  double clip = 1.0;               // global gradient norm; 0: no clipping
-  double aux_loss = 1e-3;          // weight of the load loss
-  int accumulation = 1;            // micro-batches per step
-  Dtype dtype = Dtype::float32;    // of the experts' working weights and the MoE activations
-  std::int64_t checkpoint_every = 0;  // steps; 0: none but the last
-  int keep = 2;                       // checkpoints kept
-  std::int64_t evaluate_every = 50;   // steps; 0: at the end only
+  double clip = 1.0;                     // global gradient norm; 0: no clipping
+  double aux_loss = 1e-3;                // weight of the load loss
+  int accumulation = 1;                  // micro-batches per step
+  Dtype dtype = Dtype::float32;          // of the experts' working weights and the MoE activations
+  std::int64_t checkpoint_every = 0;     // steps; 0: none but the last
+  int keep = 2;                          // checkpoints kept
+  std::int64_t evaluate_every = 50;      // steps; 0: at the end only
   std::int64_t evaluate_tokens = 32768;  // of the held-out text, the same ones each time
 };
 

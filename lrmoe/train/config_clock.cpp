@@ -32,8 +32,9 @@ std::string clock_words(const Config& config) {
   }
   if (!is_measured(config) && config.clock.scale != 1) {
     const double scale = config.clock.scale;
-    const Value printed =
-        scale == std::floor(scale) && scale < 1e15 ? Value(static_cast<std::int64_t>(scale)) : scale;
+    const Value printed = scale == std::floor(scale) && scale < 1e15
+                              ? Value(static_cast<std::int64_t>(scale))
+                              : scale;
     words += ", each token stands for " + print_value(printed) + " tokens";
   }
   return words;
@@ -44,8 +45,12 @@ std::optional<cost::ClockOptions> virtual_clock(const Config& config) {
     return {};
   }
   const model::ModelConfig& m = config.model;
-  const cost::Shape own{"own",     m.hidden,      m.expert_width,
-                        m.experts, m.top_k,       moe_layers(m),
+  const cost::Shape own{"own",
+                        m.hidden,
+                        m.expert_width,
+                        m.experts,
+                        m.top_k,
+                        moe_layers(m),
                         element_bytes(config.train.dtype)};
   cost::ClockOptions options;
   options.profile = cost::find_profile(config.clock.profile);
@@ -72,7 +77,11 @@ cost::Rest rest_of_model(const Config& config) {
 
 plan::MemoryModel memory_model(const Config& config) {
   const std::int64_t bytes = element_bytes(config.train.dtype);
-  return {config.model.hidden, config.model.expert_width, bytes, bytes, 4,
+  return {config.model.hidden,
+          config.model.expert_width,
+          bytes,
+          bytes,
+          4,
           config.strategy.lrmoe.activations};
 }
 

@@ -66,8 +66,8 @@ void StepClock::price(GatheredWork work, std::vector<cost::OptimizerWork> optimi
   }
   metrics.moe_seconds = all.total();
   metrics.seconds = all.total() + rest;
-  metrics.parts = PricedParts{all.plan,   all.statistics, all.select, all.weight_exchange,
-                              all.scores, rest};
+  metrics.parts =
+      PricedParts{all.plan, all.statistics, all.select, all.weight_exchange, all.scores, rest};
 }
 
 }  // namespace lrmoe::train

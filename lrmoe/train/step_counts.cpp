@@ -59,9 +59,9 @@ StepCounts::Ranks StepCounts::count_ranks(
       const cost::LayerWork& work = micro[r];
       // One micro-batch after the other: their memory is the largest one's.
       const std::int64_t memory = std::max(ranks[r].memory_bytes, work.memory_peak_bytes);
-      ranks[r] += {work.forward_bytes,    work.backward_bytes,   0,
-                   work.forward_seconds,  work.backward_seconds, work.exchange_seconds,
-                   work.added_variance,   work.total_variance};
+      ranks[r] += {work.forward_bytes,   work.backward_bytes,   0,
+                   work.forward_seconds, work.backward_seconds, work.exchange_seconds,
+                   work.added_variance,  work.total_variance};
       ranks[r].memory_bytes = memory;
     }
   }
@@ -118,10 +118,9 @@ void StepCounts::add_update(const optim::ExpertOptimizer& optimizer) {
 
 MoeMetrics StepCounts::to_metrics(const Pairs& pairs, const Ranks& ranks) {
   const auto imbalance = [&](std::int64_t fullest, std::int64_t all) {
-    return all == 0
-               ? 1.0
-               : static_cast<double>(fullest * static_cast<std::int64_t>(ranks.size())) /
-                     static_cast<double>(all);
+    return all == 0 ? 1.0
+                    : static_cast<double>(fullest * static_cast<std::int64_t>(ranks.size())) /
+                          static_cast<double>(all);
   };
   MoeMetrics metrics;
   Own sum;
@@ -135,8 +134,7 @@ MoeMetrics StepCounts::to_metrics(const Pairs& pairs, const Ranks& ranks) {
   metrics.retained_ratio =
       pairs.routed == 0 ? 1.0
                         : static_cast<double>(pairs.retained) / static_cast<double>(pairs.routed);
-  metrics.added_variance =
-      sum.total_variance > 0 ? sum.added_variance / sum.total_variance : 0.0;
+  metrics.added_variance = sum.total_variance > 0 ? sum.added_variance / sum.total_variance : 0.0;
   metrics.predicted_variance = pairs.plans == 0 ? 0.0 : pairs.predicted_variance / pairs.plans;
   metrics.imbalance_forward = imbalance(pairs.forward_fullest, pairs.forward);
   metrics.imbalance_backward = imbalance(pairs.backward_fullest, pairs.retained);

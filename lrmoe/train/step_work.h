@@ -14,8 +14,8 @@ namespace lrmoe::train {
 
 /// CPU seconds of this rank's thread.
 struct CpuSeconds {
-  double passes = 0;                 // forward and backward of the whole model
-  double dense_update = 0;           // AdamW of the dense parameters
+  double passes = 0;                  // forward and backward of the whole model
+  double dense_update = 0;            // AdamW of the dense parameters
   std::vector<double> expert_update;  // [layer] AdamW of the experts
 };
 

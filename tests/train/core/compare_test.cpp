@@ -34,8 +34,11 @@ struct FakeTraining {
     for (std::int64_t step = 1; step <= 10; ++step) {
       StepMetrics m;
       m.step = step;
-      m.loss = (name == "lrmoe" ? 4.0625 : name == "fixed" ? 3.75 : 4.0) -
-               0.125 * static_cast<double>(step) + 0.5 * static_cast<double>(o.config.train.seed - 1);
+      m.loss = (name == "lrmoe"   ? 4.0625
+                : name == "fixed" ? 3.75
+                                  : 4.0) -
+               0.125 * static_cast<double>(step) +
+               0.5 * static_cast<double>(o.config.train.seed - 1);
       m.moe_seconds = name == "fixed" ? 2 : name == "lrmoe" ? 0.5 : 1;
       m.moe.moe_forward_seconds = 0.25 * m.moe_seconds;
       m.moe.moe_backward_seconds = 0.5 * m.moe_seconds;
@@ -319,8 +322,9 @@ TEST(Compare, AFailureSaysWhichStrategy) {
 TEST(Compare, TheTablesLineUpAndAreNotWide) {
   const TemporaryFolder folder;
   FakeTraining training;
-  const Comparison comparison = compare(
-      options_for(folder, "symi,fixed,lrmoe:ratio=0.25,symi:capacity_factor=inf"), std::ref(training));
+  const Comparison comparison =
+      compare(options_for(folder, "symi,fixed,lrmoe:ratio=0.25,symi:capacity_factor=inf"),
+              std::ref(training));
   const std::vector<std::string> lines = split(to_compare_text(comparison), '\n');
   std::size_t tables = 0;
   for (std::size_t i = 0; i + 4 < lines.size(); ++i) {

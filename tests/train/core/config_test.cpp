@@ -386,10 +386,11 @@ TEST(Config, TheClockIsMeasuredOrAProfile) {
   EXPECT_EQ(message_of("[clock]\nprofile = \"h100\"\n"),
             "a.toml:2: clock.profile = \"h100\" will not do; it takes measured (wall time) or one "
             "of h200-nvlink, h200-ib, a100-ib, this-machine");
-  EXPECT_EQ(message_of("", {"clock.shape=qwen3"}).find(
-                "--set clock.shape=qwen3: clock.shape = qwen3 will not do; it takes one of own, "
+  EXPECT_EQ(
+      message_of("", {"clock.shape=qwen3"})
+          .find("--set clock.shape=qwen3: clock.shape = qwen3 will not do; it takes one of own, "
                 "qwen3-30b-a3b"),
-            0U);
+      0U);
   EXPECT_EQ(message_of("", {"clock.scale=0"}),
             "--set clock.scale=0: clock.scale = 0 will not do; it takes a number above 0");
   EXPECT_NE(message_of("", {"clock.scale=inf"}).find("a number above 0"), std::string::npos);
