@@ -13,7 +13,9 @@
 
 #include <ATen/ATen.h>
 
+#include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "lrmoe/comm/communicator.h"
@@ -37,6 +39,8 @@ struct ExpertsCall {
   /// Gets the scores of this rank's pairs in the backward pass of a plan that
   /// keeps a part; may be null.
   std::shared_ptr<plan::ScoreHistogram> histogram;
+  /// Gets the same scores, [T * k]; may be empty.
+  std::function<void(std::span<const float>)> watch_scores;
 };
 
 /// o [T, d] = sum over each token's pairs of p_k y_k; dropped pairs add nothing

@@ -247,6 +247,9 @@ ExpertsGradients experts_backward(ExpertsState& s, const at::Tensor& delta) {
     if (s.call.histogram) {
       learn(s, scores);
     }
+    if (s.call.watch_scores) {
+      s.call.watch_scores(values_of(scores));
+    }
   }
   Backward b;
   if (s.selects()) {

@@ -41,6 +41,7 @@ struct MoeLayer::Impl {
   std::vector<std::shared_ptr<cost::LayerWork>> work;
   plan::ScoreCurves curves;
   std::shared_ptr<plan::ScoreHistogram> histogram;  // this rank's scores in this step
+  std::function<void(std::span<const float>)> watch_scores = {};
 
   struct Gathered {
     plan::Counts demand;
@@ -161,7 +162,8 @@ MoeLayer::Output MoeLayer::forward(const at::Tensor& x, const StepInfo& info) {
                           selection->shortlist_by == plan::ShortlistBy::gate;
   if (selection != nullptr) {
     call.options = *selection;
-    call.histogram = impl_->histogram;
+    call.histogram = info.keep_all ? nullptr : impl_->histogram;
+    call.watch_scores = info.keep_all ? nullptr : impl_->watch_scores;
     work->plan_cells = std::int64_t{impl_->cluster.ranks} * impl_->cluster.experts;
   }
   if (shortlists) {
@@ -186,7 +188,7 @@ MoeLayer::Output MoeLayer::forward(const at::Tensor& x, const StepInfo& info) {
     pairs += count;
   }
   out.aux = load_loss(routing.share, fraction, std::max<std::int64_t>(pairs / impl_->config.top_k, 1));
-  if (!info.evaluate) {
+  if (!info.evaluate && !info.keep_all) {
     for (std::size_t i = 0; i < demand.values.size(); ++i) {
       impl_->step_demand.values[i] += demand.values[i];
     }
@@ -217,6 +219,9 @@ const plan::Cluster& MoeLayer::cluster() const { return impl_->cluster; }
 const plan::Counts& MoeLayer::step_demand() const { return impl_->step_demand; }
 const std::vector<plan::Plan>& MoeLayer::plans() const { return impl_->plans; }
 const std::vector<std::shared_ptr<cost::LayerWork>>& MoeLayer::work() const { return impl_->work; }
+void MoeLayer::watch_scores(std::function<void(std::span<const float>)> watcher) {
+  impl_->watch_scores = std::move(watcher);
+}
 plan::ScoreCurves& MoeLayer::curves() { return impl_->curves; }
 
 }  // namespace lrmoe::moe

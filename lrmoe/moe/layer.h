@@ -4,7 +4,9 @@
 
 #include <ATen/ATen.h>
 
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,7 +24,9 @@ struct StepInfo {
   std::int64_t step = 0;
   int micro_batch = 0;
   bool evaluate = false;  // no drops, no gradients, no metrics
-  bool keep_all = false;  // this pass keeps every pair, whatever the strategy says (gradient audit)
+  /// This pass drops none and keeps every pair, whatever the strategy says, and
+  /// leaves no trace in the layer: no plan, work, demand or scores (gradient audit).
+  bool keep_all = false;
 };
 
 class MoeLayer {
@@ -67,6 +71,9 @@ class MoeLayer {
   /// What this rank did in them (see cost/work.h); backward counts are filled
   /// in when the backward pass has run.
   const std::vector<std::shared_ptr<cost::LayerWork>>& work() const;
+  /// Gets the scores [T * k] of this rank's pairs (token by token, as they were
+  /// routed) in every backward pass that scores them; empty: nobody does.
+  void watch_scores(std::function<void(std::span<const float>)> watcher);
   /// Score curves of earlier steps: [E * plan::kScoreBins], for checkpoints.
   plan::ScoreCurves& curves();
 

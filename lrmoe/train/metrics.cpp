@@ -91,6 +91,51 @@ void read(const Json& json, const char* name, double& x) {
   read_real(json.at(name), x);
 }
 
+Json to_json(const Agreement& agreement) {
+  return {{"cosine", number(agreement.cosine)},
+          {"relative_error", number(agreement.relative_error)}};
+}
+
+Agreement read_agreement(const Json& json) {
+  Agreement agreement;
+  read(json, "cosine", agreement.cosine);
+  read(json, "relative_error", agreement.relative_error);
+  return agreement;
+}
+
+Json to_json(const Audit& audit) {
+  Json layers = Json::array();
+  for (const LayerAudit& layer : audit.layers) {
+    Json& json = layers.emplace_back(Json{{"layer", layer.layer}});
+    if (layer.experts) {
+      json["experts"] = to_json(*layer.experts);
+    }
+    if (layer.router) {
+      json["router"] = to_json(*layer.router);
+    }
+    json["dense"] = to_json(layer.dense);
+  }
+  return {{"seconds", number(audit.seconds)}, {"layers", layers}, {"rest", to_json(audit.rest)}};
+}
+
+Audit read_audit(const Json& json) {
+  Audit audit;
+  read(json, "seconds", audit.seconds);
+  for (const Json& item : json.at("layers")) {
+    LayerAudit& layer = audit.layers.emplace_back();
+    layer.layer = item.at("layer").get<int>();
+    layer.dense = read_agreement(item.at("dense"));
+    if (item.contains("experts")) {
+      layer.experts = read_agreement(item.at("experts"));
+    }
+    if (item.contains("router")) {
+      layer.router = read_agreement(item.at("router"));
+    }
+  }
+  audit.rest = read_agreement(json.at("rest"));
+  return audit;
+}
+
 struct Line {
   std::string text;
   bool complete = false;  // ended by a newline
@@ -133,6 +178,9 @@ std::string to_json_line(const StepMetrics& metrics) {
   for (const LayerNote& note : metrics.notes) {
     json["notes"].push_back({{"layer", note.layer}, {"note", note.text}});
   }
+  if (metrics.audit) {
+    json["audit"] = to_json(*metrics.audit);
+  }
   Json& layers = json["layers"] = Json::object();
   layers["layer"] = metrics.layer_index;
   visit_moe(metrics.moe, [&layers](const char* name, auto) { layers[name] = Json::array(); });
@@ -168,6 +216,9 @@ StepMetrics from_json_line(const std::string& line) {
     for (const Json& note : json.value("notes", Json::array())) {
       metrics.notes.push_back(
           {note.at("layer").get<int>(), note.at("note").get<std::string>()});
+    }
+    if (json.contains("audit")) {
+      metrics.audit = read_audit(json.at("audit"));
     }
     const Json& layers = json.at("layers");
     metrics.layer_index = layers.at("layer").get<std::vector<int>>();

@@ -32,6 +32,27 @@ struct MoeMetrics {
   std::int64_t memory_peak_bytes = 0;
 };
 
+/// How close a gradient is to that of the same tokens with every pair kept. Not a
+/// number where one of them is zero and the other is not.
+struct Agreement {
+  double cosine = 1;
+  double relative_error = 0;  // |g - g_all| / |g_all|
+};
+
+struct LayerAudit {
+  int layer = 0;                     // of the model
+  std::optional<Agreement> experts;  // where the layer has a MoE
+  std::optional<Agreement> router;
+  Agreement dense;  // attention, norms, shared experts or dense MLP
+};
+
+/// A gradient audit (train/audit.h), of the step's first micro-batch.
+struct Audit {
+  double seconds = 0;  // that the audit took; not part of the step's
+  std::vector<LayerAudit> layers;
+  Agreement rest;  // embedding, last norm, head
+};
+
 /// Wall seconds, where a step's other seconds are those of a virtual cluster.
 struct MeasuredSeconds {
   double seconds = 0;
@@ -78,6 +99,7 @@ struct StepMetrics {
   std::optional<plan::MemoryTerms> memory;  // by the plans, of the fullest rank
   std::vector<LayerNote> notes;
   std::optional<double> validation_loss;  // where this step ended with an evaluation
+  std::optional<Audit> audit;             // where lrmoe.audit_every asked for one
   std::vector<int> layer_index;           // the model's layer of each entry below
   std::vector<MoeMetrics> layers;
 };

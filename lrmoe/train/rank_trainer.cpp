@@ -6,7 +6,7 @@
 #include <string>
 
 #include "lrmoe/base/stopwatch.h"
-#include "lrmoe/train/batch.h"
+#include "lrmoe/train/audit.h"
 #include "lrmoe/train/checkpoint.h"
 #include "lrmoe/train/config_clock.h"
 #include "lrmoe/train/schedule.h"
@@ -64,7 +64,8 @@ StepMetrics RankTrainer::step() {
   }
   counts.write_to(metrics, replica_.communicator);
   ++replica_.steps;
-  metrics.seconds = watch.seconds();
+  metrics.audit = losses.audit;
+  metrics.seconds = watch.seconds() - (losses.audit ? losses.audit->seconds : 0.0);
   clock_.price(std::move(work), std::move(updates), metrics);
   return metrics;
 }
@@ -73,6 +74,7 @@ RankTrainer::Losses RankTrainer::forward_backward() {
   const TrainConfig& train = config_.train;
   const std::int64_t count = batch_sequences();
   std::array<double, 2> sums = {0.0, 0.0};
+  std::optional<Audit> audit;
   double cpu_seconds = 0;
   for (int m = 0; m < train.accumulation; ++m) {
     const std::int64_t first = m * count;
@@ -81,17 +83,33 @@ RankTrainer::Losses RankTrainer::forward_backward() {
       return text_.batch(train.seed, replica_.steps, i);
     });
     const CpuStopwatch cpu;
-    const auto loss = replica_.model.loss(batch.tokens, batch.targets, {replica_.steps, m, false});
-    const at::Tensor weighted = loss.cross_entropy / static_cast<double>(train.tokens_per_step) +
-                                loss.aux * (train.aux_loss / train.accumulation);
-    weighted.backward();
+    const auto [cross_entropy, aux] = run_pass(batch, {replica_.steps, m});
     cpu_seconds += cpu.seconds();
-    sums[0] += loss.cross_entropy.item<double>();
-    sums[1] += loss.aux.item<double>();
+    sums[0] += cross_entropy;
+    sums[1] += aux;
+    if (m == 0 && audits_this_step()) {
+      audit = audit_gradients(replica_, [&] {
+        run_pass(batch, {replica_.steps, m, false, /*keep_all=*/true});
+      });
+    }
   }
   sum_over_ranks(replica_.communicator, sums);
-  return {sums[0] / static_cast<double>(train.tokens_per_step), sums[1] / train.accumulation,
+  return {sums[0] / static_cast<double>(train.tokens_per_step), sums[1] / train.accumulation, audit,
           cpu_seconds};
+}
+
+std::pair<double, double> RankTrainer::run_pass(const Batch& batch, const moe::StepInfo& info) {
+  const TrainConfig& train = config_.train;
+  const auto loss = replica_.model.loss(batch.tokens, batch.targets, info);
+  const at::Tensor weighted = loss.cross_entropy / static_cast<double>(train.tokens_per_step) +
+                              loss.aux * (train.aux_loss / train.accumulation);
+  weighted.backward();
+  return {loss.cross_entropy.item<double>(), loss.aux.item<double>()};
+}
+
+bool RankTrainer::audits_this_step() const {
+  const std::int64_t every = config_.lrmoe.audit_every;
+  return every > 0 && (replica_.steps + 1) % every == 0;
 }
 
 std::int64_t RankTrainer::batch_sequences() const {

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
+#include "lrmoe/train/batch.h"
 #include "lrmoe/train/config.h"
 #include "lrmoe/train/metrics.h"
 #include "lrmoe/train/replica.h"
@@ -38,13 +40,18 @@ class RankTrainer {
   struct Losses {
     double cross_entropy = 0;  // mean over the step's tokens
     double aux = 0;            // mean over its micro-batches
-    double cpu_seconds = 0;    // of this rank
+    std::optional<Audit> audit;
+    double cpu_seconds = 0;  // of this rank, without the audit
   };
   /// Sequences of all ranks in a micro-batch.
   std::int64_t batch_sequences() const;
   /// This rank's [begin, end) of `count` sequences from `first` on.
   std::pair<std::int64_t, std::int64_t> own_share(std::int64_t first, std::int64_t count) const;
   Losses forward_backward();
+  /// Forward and backward of one micro-batch, on top of the gradients that are
+  /// there; this rank's sum of the tokens' cross-entropy, and its auxiliary loss.
+  std::pair<double, double> run_pass(const Batch& batch, const moe::StepInfo& info);
+  bool audits_this_step() const;
   double reduce_gradients();
   double clip(double norm);
   /// CPU seconds of the update; those of the passes stay zero.

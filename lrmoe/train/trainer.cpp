@@ -13,6 +13,7 @@
 
 #include "lrmoe/base/names.h"
 #include "lrmoe/comm/threads.h"
+#include "lrmoe/train/audit.h"
 #include "lrmoe/train/interrupt.h"
 #include "lrmoe/train/progress.h"
 #include "lrmoe/train/rank_trainer.h"
@@ -50,6 +51,9 @@ class Recorder {
     }
     if (progress_) {
       progress_->update(metrics);
+      if (metrics.audit) {
+        progress_->note("step " + std::to_string(metrics.step) + ": " + to_text(*metrics.audit));
+      }
       if (metrics.validation_loss) {
         char text[64];
         std::snprintf(text, sizeof text, "step %lld: validation loss %.4f",

@@ -57,6 +57,25 @@ TEST(Metrics, TheLineHasTheFieldsThatOtherProgramsRead) {
   }
 }
 
+TEST(Metrics, AnAuditComesBack) {
+  StepMetrics m = example(7);
+  EXPECT_FALSE(nlohmann::json::parse(to_json_line(m)).contains("audit"));
+  m.audit.emplace();
+  m.audit->seconds = 0.5;
+  m.audit->layers = {{0, std::nullopt, std::nullopt, {0.75, 0.25}},
+                     {1, Agreement{0.5, 1.5}, Agreement{0.25, NAN}, {1, 0}}};
+  m.audit->rest = {0.125, 4};
+  const auto json = nlohmann::json::parse(to_json_line(m))["audit"];
+  EXPECT_EQ(json["seconds"], 0.5);
+  EXPECT_EQ(json["layers"][0]["layer"], 0);
+  EXPECT_FALSE(json["layers"][0].contains("experts"));
+  EXPECT_EQ(json["layers"][0]["dense"]["cosine"], 0.75);
+  EXPECT_EQ(json["layers"][1]["experts"]["relative_error"], 1.5);
+  EXPECT_TRUE(json["layers"][1]["router"]["relative_error"].is_null());
+  EXPECT_EQ(json["rest"]["relative_error"], 4);
+  EXPECT_EQ(to_json_line(from_json_line(to_json_line(m))), to_json_line(m));
+}
+
 TEST(Metrics, AVirtualClockKeepsTheMeasuredSecondsBeside) {
   StepMetrics m = example(7);
   m.clock = "virtual:h200-ib";
