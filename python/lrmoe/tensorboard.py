@@ -3,9 +3,10 @@
     python -m lrmoe.tensorboard RUN_FOLDER [...] [--follow]
 
 Reads RUN_FOLDER/metrics.jsonl, writes RUN_FOLDER/tensorboard/. Every number of a
-line becomes a scalar of its name, every entry of an array under `layers` one of
-`NAME/layer-N`, where N is the model's layer by the array `layer`. Converting
-again replaces the earlier event files.
+line becomes a scalar of its name, every number of an object one of `OBJECT/NAME`,
+every entry of an array under `layers` one of `NAME/layer-N`, where N is the model's
+layer by the array `layer`. A gradient audit becomes `audit_PART_NAME/layer-N`, as in
+`audit_experts_cosine/layer-0`. Converting again replaces the earlier event files.
 """
 
 from __future__ import annotations
@@ -37,8 +38,23 @@ def scalars(record: dict) -> Iterator[tuple[str, float]]:
                 for layer, entry in zip(numbers, values, strict=True):
                     if _is_number(entry):
                         yield f"{layer_name}/layer-{layer}", float(entry)
+        elif name == "audit":
+            for layer in value["layers"]:
+                for part, agreement in layer.items():
+                    if part != "layer":
+                        yield from _numbers(f"audit_{part}_%s/layer-{layer['layer']}", agreement)
+            yield from _numbers("audit_rest_%s", value["rest"])
+        elif isinstance(value, dict):
+            yield from _numbers(f"{name}/%s", value)
         elif name != "step" and _is_number(value):
             yield name, float(value)
+
+
+def _numbers(tag: str, values: dict) -> Iterator[tuple[str, float]]:
+    """(tag with the name in place of %s, value) of every number."""
+    for name, value in values.items():
+        if _is_number(value):
+            yield tag % name, float(value)
 
 
 def _is_number(value: object) -> bool:

@@ -56,6 +56,42 @@ class TensorBoardTest(unittest.TestCase):
             },
         )
 
+    def test_audits_and_objects_come_back(self):
+        record = line(3)
+        record["parts"] = {"plan": 0.5, "select": None}
+        record["audit"] = {
+            "seconds": 0.25,
+            "layers": [
+                {"layer": 0, "dense": {"cosine": 0.875, "relative_error": 0.5}},
+                {
+                    "layer": 1,
+                    "experts": {"cosine": 0.75, "relative_error": None},
+                    "router": {"cosine": 0.5, "relative_error": 2.0},
+                    "dense": {"cosine": 1.0, "relative_error": 0.0},
+                },
+            ],
+            "rest": {"cosine": 0.25, "relative_error": 4.0},
+        }
+        self.write(json.dumps(line(2)) + "\n" + json.dumps(record) + "\n")
+        self.assertEqual(tensorboard.convert(self.run_folder), 2)
+        found = read(self.run_folder)
+        self.assertEqual(found["parts/plan"], [(3, 0.5)])
+        self.assertNotIn("parts/select", found)
+        self.assertEqual(
+            {tag: values for tag, values in found.items() if tag.startswith("audit")},
+            {
+                "audit_dense_cosine/layer-0": [(3, 0.875)],
+                "audit_dense_cosine/layer-1": [(3, 1.0)],
+                "audit_dense_relative_error/layer-0": [(3, 0.5)],
+                "audit_dense_relative_error/layer-1": [(3, 0.0)],
+                "audit_experts_cosine/layer-1": [(3, 0.75)],
+                "audit_router_cosine/layer-1": [(3, 0.5)],
+                "audit_router_relative_error/layer-1": [(3, 2.0)],
+                "audit_rest_cosine": [(3, 0.25)],
+                "audit_rest_relative_error": [(3, 4.0)],
+            },
+        )
+
     def test_a_cut_line_is_left_out_until_it_is_whole(self):
         whole, rest = json.dumps(line(1)) + "\n", json.dumps(line(2)) + "\n"
         self.write(whole + rest[:20])
