@@ -71,6 +71,7 @@ int parse_and_run(int argc, char** argv) {
   Action action;
   add_train(app, action);
   add_compare(app, action);
+  add_eval(app, action);
 
   const std::vector<std::string> names = command_names(app);
   if (argc > 1 && argv[1][0] != '-' &&

@@ -1,6 +1,7 @@
 #include "lrmoe/train/checkpoint.h"
 
 #include <algorithm>
+#include <exception>
 #include <memory>
 
 #include "lrmoe/base/names.h"
@@ -14,7 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kStateFile = "state.json";
 constexpr const char* kModelFile = "model.safetensors";
 
 std::string experts_file(int rank, int ranks) {
@@ -210,10 +210,27 @@ void place_experts(Replica& replica, const CheckpointState& state) {
   }
 }
 
+// What one rank has to write: its shards, and at rank 0 all that is the same on every rank.
+void write_own_files(const Replica& replica, const Config& config, const fs::path& folder) {
+  const int rank = replica.communicator.rank();
+  write_tensors(
+      folder / experts_file(rank, replica.communicator.size()), expert_tensors(replica),
+      experts_metadata(replica.experts.empty() ? optim::ShardMap{} : replica.experts.front().map(),
+                       rank, replica.steps));
+  if (rank == 0) {
+    std::vector<NamedTensor> tensors = model_tensors(replica);
+    for (NamedTensor& curve : curve_tensors(replica)) {
+      tensors.push_back(std::move(curve));
+    }
+    write_tensors(folder / kModelFile, tensors, model_metadata(replica.steps));
+    write_state(state_of(replica, config), folder / kStateFile);
+  }
+}
+
 }  // namespace
 
 void save_checkpoint(const Replica& replica, const Config& config, const fs::path& run_folder) {
-  // A rank that fails leaves by its exception, and the barrier fails the others.
+  // A rank that fails leaves by its exception, and the next barrier fails the others.
   comm::Communicator& communicator = replica.communicator;
   const fs::path partial = run_folder / (".step-" + std::to_string(replica.steps) + ".partial");
   std::unique_ptr<AtomicFolder> folder;
@@ -222,17 +239,16 @@ void save_checkpoint(const Replica& replica, const Config& config, const fs::pat
     LRMOE_ASSERT(folder->path() == partial, "the ranks disagree on a checkpoint's folder");
   }
   communicator.barrier();
-  write_tensors(
-      partial / experts_file(communicator.rank(), communicator.size()), expert_tensors(replica),
-      experts_metadata(replica.experts.empty() ? optim::ShardMap{} : replica.experts.front().map(),
-                       communicator.rank(), replica.steps));
-  if (communicator.rank() == 0) {
-    std::vector<NamedTensor> tensors = model_tensors(replica);
-    for (NamedTensor& curve : curve_tensors(replica)) {
-      tensors.push_back(std::move(curve));
-    }
-    write_tensors(partial / kModelFile, tensors, model_metadata(replica.steps));
-    write_state(state_of(replica, config), partial / kStateFile);
+  // The folder goes with rank 0's failure, so that waits until no rank writes any more.
+  std::exception_ptr failure;
+  try {
+    write_own_files(replica, config, partial);
+  } catch (const Error&) {
+    failure = std::current_exception();
+  }
+  communicator.barrier();
+  if (failure) {
+    std::rethrow_exception(failure);
   }
   communicator.barrier();
   if (communicator.rank() == 0) {

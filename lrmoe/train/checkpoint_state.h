@@ -10,6 +10,9 @@
 
 namespace lrmoe::train {
 
+/// The file's name in a checkpoint.
+inline constexpr const char* kStateFile = "state.json";
+
 struct CheckpointState {
   std::int64_t step = 0;  // optimizer steps done
   std::string config;     // TOML
