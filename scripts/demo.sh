@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Trains the example with several strategies from the same start, prints how they
-# compare, and turns their metrics into TensorBoard event files.
+# compare, says in words what was saved and what it cost, writes report.html, and turns the
+# metrics into TensorBoard event files.
 #   scripts/demo.sh PYTHON
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,6 +10,10 @@ runs=build/demo
 rm -rf "$runs"
 build/release/lrmoe compare examples/demo.toml --run "$runs" \
   --strategies fixed,symi:capacity_factor=1,symi:capacity_factor=inf,lrmoe:ratio=1,lrmoe:ratio=0.5,lrmoe:ratio=0.25
+echo
+if ! PYTHONPATH=python "$python" -m lrmoe.report --words "$runs"; then
+  echo "report.html was not written"
+fi
 if "$python" -c 'import tensorboard' 2> /dev/null; then
   mapfile -t folders < <(find "$runs" -name metrics.jsonl -printf '%h\n' | sort)
   PYTHONPATH=python "$python" -m lrmoe.tensorboard "${folders[@]}" > /dev/null

@@ -1,6 +1,6 @@
 """Writes report.html for a run folder or for a comparison.
 
-    python -m lrmoe.report FOLDER [...]
+    python -m lrmoe.report [--words] FOLDER [...]
 
 FOLDER is one of `lrmoe train` or of `lrmoe compare`.
 """
@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 from lrmoe.report import InputError, write_report
+from lrmoe.report.data import read_report
+from lrmoe.report.text import to_text
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -21,8 +23,14 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="FOLDER",
         help="of `lrmoe train` or `lrmoe compare`",
     )
-    for folder in parser.parse_args(arguments).folders:
+    parser.add_argument(
+        "--words", action="store_true", help="also print what was saved and what it cost"
+    )
+    options = parser.parse_args(arguments)
+    for folder in options.folders:
         try:
+            if options.words:
+                print(to_text(read_report(folder)))
             print(write_report(folder))
         except InputError as error:
             print(f"lrmoe.report: {error}", file=sys.stderr)
