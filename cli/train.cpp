@@ -67,7 +67,7 @@ std::string summary(const std::string& run, const train::TrainResult& result) {
   return text + buffer + "run folder: " + run + "\n";
 }
 
-void run(Arguments arguments) {
+void run(const Arguments& arguments) {
   if (arguments.resume && arguments.run.empty()) {
     throw InputError("--resume needs --run FOLDER, the run to go on with");
   }

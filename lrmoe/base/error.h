@@ -38,9 +38,9 @@ class InternalError : public Error {
 }  // namespace lrmoe
 
 /// Checks a rule of the program's own making; never used for a user's input.
-#define LRMOE_ASSERT(condition, message)                                     \
-  do {                                                                       \
-    if (!(condition)) {                                                      \
-      ::lrmoe::throw_internal(#condition, (message), __FILE__, __LINE__);    \
-    }                                                                        \
+#define LRMOE_ASSERT(condition, message)                                  \
+  do {                                                                    \
+    if (!(condition)) {                                                   \
+      ::lrmoe::throw_internal(#condition, (message), __FILE__, __LINE__); \
+    }                                                                     \
   } while (false)

@@ -178,7 +178,7 @@ const std::vector<int>& Transformer::layer_of() const {
 }
 
 at::Tensor Transformer::initial_expert(std::size_t i, int expert) const {
-  const at::Tensor flat = impl_->moe_layers.at(i)->initial_expert(expert);
+  at::Tensor flat = impl_->moe_layers.at(i)->initial_expert(expert);
   // The down projection writes to the residual stream.
   const std::int64_t down = std::int64_t{impl_->config.hidden} * impl_->config.expert_width;
   flat.narrow(0, flat.numel() - down, down).mul_(impl_->residual_scale());

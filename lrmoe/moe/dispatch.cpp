@@ -54,10 +54,13 @@ void spread_listed(Buckets& by_expert, std::span<const plan::Route> routes,
     const auto all = static_cast<std::int64_t>(pairs.size());
     auto next_on = on.begin(), next_off = off.begin();
     auto out = first;
-    for (std::int64_t begin = 0; i < routes.size() && routes[i].expert == static_cast<int>(e); ++i) {
+    for (std::int64_t begin = 0; i < routes.size() && routes[i].expert == static_cast<int>(e);
+         ++i) {
       const std::int64_t count = routes[i].pairs;
-      const auto share = plan::listed_share(static_cast<std::int64_t>(on.size()), all, begin, begin + count);
-      const auto end = std::merge(next_on, next_on + share, next_off, next_off + (count - share), out);
+      const auto share =
+          plan::listed_share(static_cast<std::int64_t>(on.size()), all, begin, begin + count);
+      const auto end =
+          std::merge(next_on, next_on + share, next_off, next_off + (count - share), out);
       next_on += share;
       next_off += count - share;
       begin += count;

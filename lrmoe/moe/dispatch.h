@@ -48,12 +48,12 @@ struct Group {
 struct Dispatch {
   // At the source.
   std::vector<std::int64_t> send_pairs, send_rows;  // [R]
-  at::Tensor pair;         // [P] int64: the pairs in source order
-  at::Tensor row_token;    // [N] int64: token of each row sent, by destination, then token
+  at::Tensor pair;                                  // [P] int64: the pairs in source order
+  at::Tensor row_token;       // [N] int64: token of each row sent, by destination, then token
   at::Tensor sent_row_pairs;  // [P] int64: the pairs (in source order) of row 0, of row 1, ...
   at::Tensor sent_row_begin;  // [N + 1] int64
-  at::Tensor token_rows;   // [N] int64: the rows of token 0, of token 1, ... in order of rank
-  at::Tensor token_begin;  // [T + 1] int64: where each token's rows begin in token_rows
+  at::Tensor token_rows;      // [N] int64: the rows of token 0, of token 1, ... in order of rank
+  at::Tensor token_begin;     // [T + 1] int64: where each token's rows begin in token_rows
   // At the destination.
   std::vector<std::int64_t> receive_pairs, receive_rows;  // [R]
   std::vector<Group> groups;  // every instance of this rank, in order of slot; may be empty ranges
@@ -63,7 +63,7 @@ struct Dispatch {
   // [P'] int64: the pairs (in destination order) of row 0, of row 1, ...; within a row by
   // expert, as at the source, so that a sum over a row has the same bits at both ends.
   at::Tensor row_pairs;
-  at::Tensor row_begin;       // [N' + 1] int64
+  at::Tensor row_begin;  // [N' + 1] int64
 
   std::int64_t pairs_here() const { return arrival.numel(); }
   std::int64_t rows_here() const { return row_begin.numel() - 1; }

@@ -42,9 +42,9 @@ at::Tensor random_scores(const ExpertsState& s) {
   if (s.call.options.mode == plan::SelectMode::top) {
     auto* data = scores.mutable_data_ptr<float>();
     for (std::int64_t i = 0; i < scores.numel(); ++i) {
-      const auto bits = hash({static_cast<std::uint64_t>(s.call.plan->draw),
-                              static_cast<std::uint64_t>(s.slots.rank),
-                              static_cast<std::uint64_t>(i)});
+      const auto bits =
+          hash({static_cast<std::uint64_t>(s.call.plan->draw),
+                static_cast<std::uint64_t>(s.slots.rank), static_cast<std::uint64_t>(i)});
       data[i] = static_cast<float>((bits >> 40) + 1);
     }
   }
@@ -58,8 +58,8 @@ at::Tensor shortlisted(const ExpertsState& s, const at::Tensor& scores) {
   if (!needs_output_norm(s.call.options)) {
     return scores;
   }
-  const at::Tensor added = s.source_gates.flatten().to(at::kFloat) *
-                           s.statistics.select(1, s.statistics.size(1) - 1);
+  const at::Tensor added =
+      s.source_gates.flatten().to(at::kFloat) * s.statistics.select(1, s.statistics.size(1) - 1);
   const at::Tensor order = std::get<1>(at::sort(added, /*stable=*/true, 0, /*descending=*/true));
   return scores.index_fill(0, order.slice(0, listed_pairs(s.call.options, scores.numel())), 0.0);
 }
@@ -159,8 +159,8 @@ RoutedPairs kept_anywhere(const ExpertsState& s, const std::vector<float>& weigh
 // them within its own block of forward arrivals.
 at::Tensor forward_places(const ExpertsState& s, Wire& wire, const Dispatch& back,
                           const std::vector<std::int32_t>& places) {
-  at::Tensor arrived = wire.send(at::tensor(places, at::kInt), back.send_pairs, back.receive_pairs)
-                           .to(at::kLong);
+  at::Tensor arrived =
+      wire.send(at::tensor(places, at::kInt), back.send_pairs, back.receive_pairs).to(at::kLong);
   std::int64_t from = 0, base = 0;
   for (std::size_t r = 0; r < back.receive_pairs.size(); ++r) {
     arrived.narrow(0, from, back.receive_pairs[r]).add_(base);
@@ -173,17 +173,18 @@ at::Tensor forward_places(const ExpertsState& s, Wire& wire, const Dispatch& bac
 Backward send_kept(const ExpertsState& s, Wire& wire, const std::vector<float>& weight) {
   Backward b;
   std::vector<std::int32_t> places;
-  const RoutedPairs kept = s.recomputes() ? kept_anywhere(s, weight) : kept_at_home(s, weight, places);
+  const RoutedPairs kept =
+      s.recomputes() ? kept_anywhere(s, weight) : kept_at_home(s, weight, places);
   b.dispatch = wire.timed([&] {
-    return make_dispatch(*s.call.communicator, kept, s.x.size(0),
-                         static_cast<int>(s.top_k), s.call.plan->backward, s.slots);
+    return make_dispatch(*s.call.communicator, kept, s.x.size(0), static_cast<int>(s.top_k),
+                         s.call.plan->backward, s.slots);
   });
   const Dispatch& d = b.dispatch;
   b.weight = at::tensor(weight, at::kFloat).to(s.gates.scalar_type());
   const at::Tensor w = b.weight.index_select(0, d.pair);
   const at::Tensor p = s.source_gates.flatten().index_select(0, d.pair);
-  const at::Tensor numbers = wire.send(at::stack({w * p, w}, 1), d.send_pairs, d.receive_pairs)
-                                 .index_select(0, d.arrival);
+  const at::Tensor numbers =
+      wire.send(at::stack({w * p, w}, 1), d.send_pairs, d.receive_pairs).index_select(0, d.arrival);
   b.coefficient = numbers.select(1, 0).contiguous();
   b.weights = numbers.select(1, 1).contiguous();
   if (!s.recomputes()) {
@@ -219,9 +220,8 @@ at::Tensor all_gate_gradients(const ExpertsState& s, Wire& wire, const Backward&
   }
   const Dispatch& d = b.dispatch;
   const at::Tensor home = wire.send(dp.index_select(0, d.place), d.receive_pairs, d.send_pairs);
-  const at::Tensor of_pairs = at::zeros({delta.size(0) * s.top_k}, home.options())
-                                  .index_copy_(0, d.pair, home)
-                                  .view(shape);
+  const at::Tensor of_pairs =
+      at::zeros({delta.size(0) * s.top_k}, home.options()).index_copy_(0, d.pair, home).view(shape);
   if (!s.selects()) {
     return of_pairs;
   }
@@ -302,8 +302,8 @@ ExpertsGradients experts_backward(ExpertsState& s, const at::Tensor& delta) {
   work.memory_peak_bytes =
       std::max(work.memory_peak_bytes,
                instance_bytes(s.slots) + bytes_of(s.rows, s.gate_up, s.gates, s.out, s.statistics,
-                                                  s.outputs, sent, delta_rows, deltas, x_rows, x,
-                                                  a, r, d_gate_up, dx_pairs, dx_rows));
+                                                  s.outputs, sent, delta_rows, deltas, x_rows, x, a,
+                                                  r, d_gate_up, dx_pairs, dx_rows));
   work.exchange_seconds += wire.time().wall;
   work.backward_cpu_seconds += cpu.seconds() - wire.time().cpu;
   s.x = s.rows = s.gate_up = s.gates = s.out = s.outputs = s.statistics = at::Tensor();

@@ -9,8 +9,7 @@ namespace {
 
 // Numbers per pair, in destination order, home to the source: [T * k, ...] by pair.
 at::Tensor bring_home(Wire& wire, const at::Tensor& values, const Dispatch& d, std::int64_t pairs) {
-  const at::Tensor home =
-      wire.send(values.index_select(0, d.place), d.receive_pairs, d.send_pairs);
+  const at::Tensor home = wire.send(values.index_select(0, d.place), d.receive_pairs, d.send_pairs);
   return at::zeros({pairs, values.size(1)}, values.options()).index_copy_(0, d.pair, home);
 }
 
@@ -34,7 +33,8 @@ void keep_listed(ExpertsState& s, Wire& wire) {
   const Dispatch& d = s.dispatch;
   at::Tensor sent = at::empty({d.pair.numel()}, at::kByte);
   for (std::size_t i = 0; i < s.pairs.pair.size(); ++i) {
-    sent.mutable_data_ptr<std::uint8_t>()[i] = s.call.listed[static_cast<std::size_t>(s.pairs.pair[i])];
+    sent.mutable_data_ptr<std::uint8_t>()[i] =
+        s.call.listed[static_cast<std::size_t>(s.pairs.pair[i])];
   }
   const at::Tensor listed =
       wire.send(sent, d.send_pairs, d.receive_pairs).index_select(0, d.arrival).to(at::kBool);
@@ -74,8 +74,8 @@ at::Tensor experts_forward(ExpertsState& s, const at::Tensor& x, const at::Tenso
   const CpuStopwatch cpu;
   Wire wire(comm);
 
-  s.pairs = route_pairs(s.call.experts, plan.cluster.experts,
-                        routes_of(plan.forward, s.slots.rank), comm.size(), s.call.listed);
+  s.pairs = route_pairs(s.call.experts, plan.cluster.experts, routes_of(plan.forward, s.slots.rank),
+                        comm.size(), s.call.listed);
   s.dispatch = wire.timed([&] {
     return make_dispatch(comm, s.pairs, x.size(0), plan.cluster.top_k, plan.forward, s.slots);
   });
@@ -99,8 +99,9 @@ at::Tensor experts_forward(ExpertsState& s, const at::Tensor& x, const at::Tenso
     work.statistics_bytes = bytes_of(s.statistics);
   }
 
-  const std::int64_t peak = instance_bytes(s.slots) + bytes_of(sent_x, s.rows, s.gates, s.gate_up, a,
-                                                               y, returned, s.outputs, s.statistics);
+  const std::int64_t peak =
+      instance_bytes(s.slots) +
+      bytes_of(sent_x, s.rows, s.gates, s.gate_up, a, y, returned, s.outputs, s.statistics);
   if (s.call.backward) {
     keep_for_backward(s, wire, x, gates, out);
   }

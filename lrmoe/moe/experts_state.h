@@ -19,11 +19,11 @@ struct ExpertsState : torch::CustomClassHolder {
   RoutedPairs pairs;  // this rank's, in source order
   Dispatch dispatch;
   // At the source; the last four only where the plan keeps a part.
-  at::Tensor x;                // [T, d]
-  at::Tensor source_gates;     // [T, k]
-  at::Tensor out;              // o [T, d]
-  at::Tensor statistics;       // [T * k, 0..2] fp32, pairs by number
-  at::Tensor outputs;          // y [P, d] in source order: router gradient exact
+  at::Tensor x;             // [T, d]
+  at::Tensor source_gates;  // [T, k]
+  at::Tensor out;           // o [T, d]
+  at::Tensor statistics;    // [T * k, 0..2] fp32, pairs by number
+  at::Tensor outputs;       // y [P, d] in source order: router gradient exact
   // At the destination, in destination order.
   at::Tensor rows;     // [N', d] x as received; activation mode keep
   at::Tensor gate_up;  // [P', 2n]; activation mode keep

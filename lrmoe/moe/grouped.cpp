@@ -36,8 +36,7 @@ at::Tensor grouped_linear_weight(const at::Tensor& dy, const at::Tensor& x, std:
   for (const auto& group : groups) {
     if (group.end > group.begin) {
       at::Tensor part = out.select(0, group.slot);
-      at::mm_out(part, dy.slice(0, group.begin, group.end).t(),
-                 x.slice(0, group.begin, group.end));
+      at::mm_out(part, dy.slice(0, group.begin, group.end).t(), x.slice(0, group.begin, group.end));
       written[static_cast<std::size_t>(group.slot)] = true;
     }
   }

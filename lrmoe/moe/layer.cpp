@@ -47,8 +47,8 @@ struct MoeLayer::Impl {
     plan::Counts demand;
     std::optional<plan::Counts> listed;  // where there are shortlists by gate
   };
-  Gathered gather_demand(std::span<const std::int64_t> experts,
-                         std::span<const std::uint8_t> flags, bool shortlists) const {
+  Gathered gather_demand(std::span<const std::int64_t> experts, std::span<const std::uint8_t> flags,
+                         bool shortlists) const {
     const auto e_count = static_cast<std::size_t>(cluster.experts);
     std::vector<std::int32_t> mine(e_count * (shortlists ? 2 : 1), 0);
     for (std::size_t i = 0; i < experts.size(); ++i) {
@@ -80,9 +80,9 @@ struct MoeLayer::Impl {
                            info.evaluate || info.keep_all};
     input.curves = &curves;
     input.listed = gathered.listed ? &*gathered.listed : nullptr;
-    const std::uint64_t bits = hash({seed, hash("draw"), static_cast<std::uint64_t>(info.step),
-                                     static_cast<std::uint64_t>(info.micro_batch),
-                                     static_cast<std::uint64_t>(layer)});
+    const std::uint64_t bits =
+        hash({seed, hash("draw"), static_cast<std::uint64_t>(info.step),
+              static_cast<std::uint64_t>(info.micro_batch), static_cast<std::uint64_t>(layer)});
     input.draw = static_cast<std::int64_t>(bits >> (64 - plan::kQuotaBits));
     return strategy.route(input);
   }
@@ -116,9 +116,17 @@ struct MoeLayer::Impl {
 MoeLayer::MoeLayer(const model::MoeConfig& config, int layer, int slots,
                    comm::Communicator& communicator, const plan::Strategy& strategy,
                    std::uint64_t seed, double init_std, at::ScalarType weights)
-    : impl_(new Impl{config, layer, communicator, strategy, seed, init_std,
+    : impl_(new Impl{config,
+                     layer,
+                     communicator,
+                     strategy,
+                     seed,
+                     init_std,
                      {communicator.size(), config.experts, slots, config.top_k, 0},
-                     {}, plan::Counts(communicator.size(), config.experts), {}, {},
+                     {},
+                     plan::Counts(communicator.size(), config.experts),
+                     {},
+                     {},
                      plan::ScoreCurves(config.experts),
                      std::make_shared<plan::ScoreHistogram>(config.experts)}) {
   plan::check_cluster(impl_->cluster);
@@ -187,7 +195,8 @@ MoeLayer::Output MoeLayer::forward(const at::Tensor& x, const StepInfo& info) {
   for (const auto count : demand.values) {
     pairs += count;
   }
-  out.aux = load_loss(routing.share, fraction, std::max<std::int64_t>(pairs / impl_->config.top_k, 1));
+  out.aux =
+      load_loss(routing.share, fraction, std::max<std::int64_t>(pairs / impl_->config.top_k, 1));
   if (!info.evaluate && !info.keep_all) {
     for (std::size_t i = 0; i < demand.values.size(); ++i) {
       impl_->step_demand.values[i] += demand.values[i];
@@ -213,15 +222,29 @@ plan::Placement MoeLayer::finish_step() {
   return next;
 }
 
-ExpertSlots& MoeLayer::slots() { return impl_->slots; }
-const model::MoeConfig& MoeLayer::config() const { return impl_->config; }
-const plan::Cluster& MoeLayer::cluster() const { return impl_->cluster; }
-const plan::Counts& MoeLayer::step_demand() const { return impl_->step_demand; }
-const std::vector<plan::Plan>& MoeLayer::plans() const { return impl_->plans; }
-const std::vector<std::shared_ptr<cost::LayerWork>>& MoeLayer::work() const { return impl_->work; }
+ExpertSlots& MoeLayer::slots() {
+  return impl_->slots;
+}
+const model::MoeConfig& MoeLayer::config() const {
+  return impl_->config;
+}
+const plan::Cluster& MoeLayer::cluster() const {
+  return impl_->cluster;
+}
+const plan::Counts& MoeLayer::step_demand() const {
+  return impl_->step_demand;
+}
+const std::vector<plan::Plan>& MoeLayer::plans() const {
+  return impl_->plans;
+}
+const std::vector<std::shared_ptr<cost::LayerWork>>& MoeLayer::work() const {
+  return impl_->work;
+}
 void MoeLayer::watch_scores(std::function<void(std::span<const float>)> watcher) {
   impl_->watch_scores = std::move(watcher);
 }
-plan::ScoreCurves& MoeLayer::curves() { return impl_->curves; }
+plan::ScoreCurves& MoeLayer::curves() {
+  return impl_->curves;
+}
 
 }  // namespace lrmoe::moe

@@ -19,8 +19,8 @@ at::Tensor only_finite(const at::Tensor& logits) {
     return logits;
   }
   log::warn_once("router-not-finite",
-            "the router met logits that are NaN or infinite; NaN counts as the least "
-            "(training has probably diverged)");
+                 "the router met logits that are NaN or infinite; NaN counts as the least "
+                 "(training has probably diverged)");
   constexpr double kLargest = 1e30;
   return logits.nan_to_num(-kLargest, kLargest, -kLargest);
 }
@@ -53,9 +53,8 @@ Routing route(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& b
   if (config.routed_scale != 1.0) {
     out.gates = out.gates * config.routed_scale;
   }
-  out.share = config.router == model::RouterKind::softmax
-                  ? scores
-                  : scores / (scores.sum(-1, true) + kTiny);
+  out.share = config.router == model::RouterKind::softmax ? scores
+                                                          : scores / (scores.sum(-1, true) + kTiny);
   return out;
 }
 

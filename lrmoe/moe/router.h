@@ -10,7 +10,8 @@ namespace lrmoe::moe {
 struct Routing {
   at::Tensor gates;  // [T, k] fp32, differentiable through any router kind
   at::Tensor ids;    // [T, k] int64, distinct within a token, in [0, E)
-  at::Tensor share;  // [T, E] fp32, differentiable: each expert's share of the scores, for the load loss
+  at::Tensor
+      share;  // [T, E] fp32, differentiable: each expert's share of the scores, for the load loss
 };
 
 /// softmax: p = softmax(z), top-k of p, divided by their sum if `renormalise`,

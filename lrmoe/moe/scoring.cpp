@@ -20,7 +20,8 @@ bool needs_output_norm(const plan::LrmoeOptions& options) {
 }
 
 std::int64_t listed_pairs(const plan::LrmoeOptions& options, std::int64_t pairs) {
-  return std::min(pairs, static_cast<std::int64_t>(options.shortlist * static_cast<double>(pairs) + 0.5));
+  return std::min(pairs,
+                  static_cast<std::int64_t>(options.shortlist * static_cast<double>(pairs) + 0.5));
 }
 
 std::vector<std::uint8_t> shortlist_by_gate(const plan::LrmoeOptions& options,
@@ -81,7 +82,7 @@ at::Tensor score_pairs(plan::Metric metric, const at::Tensor& gates, const at::T
   if (metric == plan::Metric::gate) {
     return p.flatten();
   }
-  const at::Tensor base = (p * squares(delta).sqrt().to(at::kFloat).unsqueeze(1)).flatten();
+  at::Tensor base = (p * squares(delta).sqrt().to(at::kFloat).unsqueeze(1)).flatten();
   switch (metric) {
     case plan::Metric::gate_grad:
       return base;

@@ -10,7 +10,9 @@ namespace {
 
 constexpr std::int64_t kOne = std::int64_t{1} << plan::kQuotaBits;
 
-double usable(float score) { return score > 0.0F ? static_cast<double>(score) : 0.0; }
+double usable(float score) {
+  return score > 0.0F ? static_cast<double>(score) : 0.0;
+}
 
 // tau such that sum min(1, tau s) = quota, for quota < number of positive scores:
 // the largest scores saturate one after the other.
@@ -53,7 +55,8 @@ std::vector<std::int64_t> probabilities(const plan::Cell& cell, std::span<const 
     const std::int64_t before = rest;
     for (auto& p : pi) {
       if (rest > 0 && p > 0 && p < kOne) {
-        const auto step = std::min(kOne - p, std::max<std::int64_t>(rest / static_cast<std::int64_t>(pi.size()), 1));
+        const auto step = std::min(
+            kOne - p, std::max<std::int64_t>(rest / static_cast<std::int64_t>(pi.size()), 1));
         p += step;
         rest -= step;
       } else if (rest < 0 && p > 1) {
@@ -116,7 +119,8 @@ CellSelection select_in_cell(const plan::Cell& cell, std::int64_t draw,
     end += pi[i];
     if ((end >> plan::kQuotaBits) != (begin >> plan::kQuotaBits)) {
       out.position.push_back(static_cast<std::int32_t>(i));
-      out.weight.push_back(static_cast<float>(static_cast<double>(kOne) / static_cast<double>(pi[i])));
+      out.weight.push_back(
+          static_cast<float>(static_cast<double>(kOne) / static_cast<double>(pi[i])));
     }
   }
   LRMOE_ASSERT(static_cast<std::int32_t>(out.position.size()) == cell.keep,

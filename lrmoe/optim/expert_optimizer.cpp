@@ -1,5 +1,6 @@
 #include "lrmoe/optim/expert_optimizer.h"
 
+#include <ATen/core/grad_mode.h>
 #include <algorithm>
 
 #include "lrmoe/base/stopwatch.h"
@@ -12,8 +13,8 @@ namespace {
 at::Tensor flat_rows(const at::Tensor& gate_up, const at::Tensor& down,
                      const std::vector<std::int64_t>& slots) {
   const at::Tensor index = at::tensor(slots, at::kLong);
-  return at::cat({gate_up.index_select(0, index).flatten(1), down.index_select(0, index).flatten(1)},
-                 1);
+  return at::cat(
+      {gate_up.index_select(0, index).flatten(1), down.index_select(0, index).flatten(1)}, 1);
 }
 
 std::vector<std::int64_t> to_int64(const std::vector<int>& values) {
@@ -174,8 +175,8 @@ at::Tensor ExpertOptimizer::gather_rows(const moe::ExpertSlots& slots,
   std::vector<at::Tensor> columns;
   std::int64_t offset = 0;
   for (const auto elements : receive) {
-    columns.push_back(arrived.narrow(0, offset, elements)
-                          .view({static_cast<std::int64_t>(mine.size()), -1}));
+    columns.push_back(
+        arrived.narrow(0, offset, elements).view({static_cast<std::int64_t>(mine.size()), -1}));
     offset += elements;
   }
   return mine.empty() ? at::empty({0, map_.length}, working.options()) : at::cat(columns, 1);

@@ -1,5 +1,6 @@
 #include "lrmoe/train/rank_trainer.h"
 
+#include <ATen/core/grad_mode.h>
 #include <algorithm>
 #include <array>
 #include <cmath>

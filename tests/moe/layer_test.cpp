@@ -1,4 +1,5 @@
 // The layer over thread ranks against a naive loop in plain autograd.
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -132,7 +133,8 @@ TEST(LayerEdges, DropsAreCountedAndLeftOutOfBothPasses) {
   const auto strategy = plan::make_strategy({.name = "fixed-capacity", .capacity_factor = 1.0});
   const auto got = testing::ranked_layer(x, direction, w, c, *strategy, options);
   EXPECT_EQ(got.dropped, 16 - 4);
-  const auto want = testing::reference_layer(x, w, c, [](std::int64_t pair) { return pair % 8 < 2; });
+  const auto want =
+      testing::reference_layer(x, w, c, [](std::int64_t pair) { return pair % 8 < 2; });
   torch::autograd::backward({(want.out * direction).sum()}, {});
   EXPECT_LT(testing::relative_error(got.out, want.out), 1e-10);
   EXPECT_LT(testing::relative_error(got.dx, x.grad()), 1e-10);
@@ -172,7 +174,7 @@ TEST(Router, WhateverTheLogitsHoldIdsAreDistinctAndInRange) {
     c.hidden = 6;
     // The weight is the identity, so x holds the logits.
     const at::Tensor weight = at::eye(6, at::kFloat);
-    const at::Tensor x = at::tensor({0.0, 0.0, 0.0, 0.0, 0.0, 0.0,    //
+    const at::Tensor x = at::tensor({0.0, 0.0, 0.0, 0.0, 0.0, 0.0,  //
                                      1.0, 1.0, 1.0, 1.0, 1.0, 1.0})
                              .view({2, 6})
                              .to(at::kFloat);
@@ -198,7 +200,8 @@ TEST(Router, WhateverTheLogitsHoldIdsAreDistinctAndInRange) {
   const std::string printed = ::testing::internal::GetCapturedStderr();
   const auto first = printed.find("logits that are NaN or infinite");
   EXPECT_NE(first, std::string::npos) << printed;
-  EXPECT_EQ(printed.find("logits that are NaN or infinite", first + 1), std::string::npos) << printed;
+  EXPECT_EQ(printed.find("logits that are NaN or infinite", first + 1), std::string::npos)
+      << printed;
 }
 
 TEST(Router, BiasChoosesButDoesNotWeigh) {

@@ -1,6 +1,7 @@
 #include "tests/moe/reference.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <numeric>
@@ -21,7 +22,8 @@ LayerWeights random_weights(const model::MoeConfig& c, std::uint64_t seed) {
   if (c.router == model::RouterKind::sigmoid) {
     w.bias = randn({c.experts}, hash({seed, 2}), 0.3);
   }
-  w.gate_up = randn({c.experts, 2 * c.expert_width, c.hidden}, hash({seed, 3}), 0.4).requires_grad_();
+  w.gate_up =
+      randn({c.experts, 2 * c.expert_width, c.hidden}, hash({seed, 3}), 0.4).requires_grad_();
   w.down = randn({c.experts, c.hidden, c.expert_width}, hash({seed, 4}), 0.4).requires_grad_();
   return w;
 }
@@ -36,8 +38,9 @@ ReferenceResult reference_layer(const at::Tensor& x, const LayerWeights& w,
   for (std::int64_t t = 0; t < x.size(0); ++t) {
     const at::Tensor z = at::mv(w.router, x[t]);
     const bool softmax = c.router == model::RouterKind::softmax;
-    const at::Tensor s = softmax ? at::exp(z - z.max().detach()) / at::exp(z - z.max().detach()).sum()
-                                 : 1.0 / (1.0 + at::exp(-z));
+    const at::Tensor s = softmax
+                             ? at::exp(z - z.max().detach()) / at::exp(z - z.max().detach()).sum()
+                             : 1.0 / (1.0 + at::exp(-z));
     const at::Tensor choice = (w.bias.defined() ? s + w.bias : s).detach();
     std::vector<std::int64_t> order(static_cast<std::size_t>(c.experts));
     std::iota(order.begin(), order.end(), 0);
@@ -78,7 +81,8 @@ namespace {
 
 // Puts the reference's weights into a rank's slots through the optimizer's delivery.
 std::unique_ptr<optim::ExpertOptimizer> fill(moe::MoeLayer& layer, const LayerWeights& w,
-                                             comm::Communicator& comm, const plan::Strategy& strategy,
+                                             comm::Communicator& comm,
+                                             const plan::Strategy& strategy,
                                              at::ScalarType master) {
   const auto& c = layer.config();
   const optim::ShardMap map{comm.size(), c.experts, std::int64_t{3} * c.hidden * c.expert_width,
@@ -123,11 +127,12 @@ at::Tensor join_shards(const optim::ShardMap& map, const std::vector<at::Tensor>
 }
 
 // Forward and backward passes on all ranks; `passed` per rank, `each` once per pass.
-void run_passes(const at::Tensor& x, const at::Tensor& direction, const LayerWeights& weights,
-                const model::MoeConfig& c, const plan::Strategy& strategy,
-                const RankedOptions& options, int passes,
-                const std::function<void(moe::MoeLayer&, const moe::MoeLayer::Output&, int)>& passed,
-                const std::function<void(const LayerGradients&)>& each) {
+void run_passes(
+    const at::Tensor& x, const at::Tensor& direction, const LayerWeights& weights,
+    const model::MoeConfig& c, const plan::Strategy& strategy, const RankedOptions& options,
+    int passes,
+    const std::function<void(moe::MoeLayer&, const moe::MoeLayer::Output&, int)>& passed,
+    const std::function<void(const LayerGradients&)>& each) {
   const auto tokens = options.tokens.empty() ? even(x.size(0), options.ranks) : options.tokens;
   const auto ranks = static_cast<std::size_t>(options.ranks);
   std::vector<at::Tensor> dx(ranks), router(ranks), shards(ranks);
@@ -139,7 +144,8 @@ void run_passes(const at::Tensor& x, const at::Tensor& direction, const LayerWei
     if (options.prepare) {
       options.prepare(layer);
     }
-    const auto begin = std::accumulate(tokens.begin(), tokens.begin() + comm.rank(), std::int64_t{0});
+    const auto begin =
+        std::accumulate(tokens.begin(), tokens.begin() + comm.rank(), std::int64_t{0});
     const at::Tensor target = direction.slice(0, begin, begin + tokens[r]).to(options.dtype);
     for (int pass = 0; pass < passes; ++pass) {
       at::Tensor mine = x.detach().slice(0, begin, begin + tokens[r]).to(options.dtype).clone();
@@ -155,7 +161,8 @@ void run_passes(const at::Tensor& x, const at::Tensor& direction, const LayerWei
       router[r] = layer.router_weight.grad().to(at::kDouble);
       comm.barrier();
       if (comm.rank() == 0) {
-        const optim::ShardMap map{options.ranks, c.experts, std::int64_t{3} * c.hidden * c.expert_width,
+        const optim::ShardMap map{options.ranks, c.experts,
+                                  std::int64_t{3} * c.hidden * c.expert_width,
                                   strategy.owns_experts()};
         const at::Tensor flat = join_shards(map, shards);
         const std::int64_t matrix = std::int64_t{c.expert_width} * c.hidden;
@@ -202,12 +209,13 @@ RankedResult ranked_layer(const at::Tensor& x, const at::Tensor& direction,
   return result;
 }
 
-void sampled_gradients(const at::Tensor& x, const at::Tensor& direction, const LayerWeights& weights,
-                       const model::MoeConfig& c, const plan::Strategy& strategy,
-                       const RankedOptions& options, int draws,
+void sampled_gradients(const at::Tensor& x, const at::Tensor& direction,
+                       const LayerWeights& weights, const model::MoeConfig& c,
+                       const plan::Strategy& strategy, const RankedOptions& options, int draws,
                        const std::function<void(const LayerGradients&)>& each) {
-  run_passes(x, direction, weights, c, strategy, options, draws,
-             [](moe::MoeLayer&, const moe::MoeLayer::Output&, int) {}, each);
+  run_passes(
+      x, direction, weights, c, strategy, options, draws,
+      [](moe::MoeLayer&, const moe::MoeLayer::Output&, int) {}, each);
 }
 
 namespace {
@@ -283,7 +291,8 @@ class Scattered : public plan::Strategy {
     std::vector<std::int32_t> share(homes.size(), 0);
     for (std::int32_t i = 0; i < plan.demand.at(source, e); ++i) {
       ++share[hash({seed_, 9, static_cast<std::uint64_t>(source), static_cast<std::uint64_t>(e),
-                    static_cast<std::uint64_t>(i)}) % homes.size()];
+                    static_cast<std::uint64_t>(i)}) %
+              homes.size()];
     }
     for (std::size_t h = 0; h < homes.size(); ++h) {
       if (share[h] > 0) {
@@ -299,6 +308,32 @@ class Scattered : public plan::Strategy {
 
 std::unique_ptr<const plan::Strategy> scattered_strategy(std::uint64_t seed) {
   return std::make_unique<Scattered>(seed);
+}
+
+model::MoeConfig small_layer(model::RouterKind router, bool renormalise, double scale) {
+  return {10, 6, 3, 7, router, renormalise, scale, 1e-3};
+}
+
+std::unique_ptr<const plan::Strategy> lrmoe_strategy(const plan::LrmoeOptions& options) {
+  plan::StrategyOptions strategy;
+  strategy.name = "lrmoe";
+  strategy.lrmoe = options;
+  return plan::make_strategy(strategy);
+}
+
+plan::LrmoeOptions sampled(double ratio, plan::Activations activations) {
+  plan::LrmoeOptions options;
+  options.ratio = ratio;
+  options.activations = activations;
+  return options;
+}
+
+RankedOptions on_ranks(int ranks, at::ScalarType dtype) {
+  RankedOptions options;
+  options.ranks = ranks;
+  options.slots = (6 + ranks - 1) / ranks + 2;
+  options.dtype = dtype;
+  return options;
 }
 
 double relative_error(const at::Tensor& a, const at::Tensor& b) {

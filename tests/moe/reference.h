@@ -41,11 +41,11 @@ ReferenceResult reference_layer(const at::Tensor& x, const LayerWeights& weights
 
 /// What R ranks computed, put together again.
 struct RankedResult {
-  at::Tensor out, dx, router_grad;      // [T, d], [T, d], [E, d]
-  at::Tensor gate_up_grad, down_grad;   // [E, 2n, d], [E, d, n]: sums over instances
-  double aux = 0.0;                     // sum over ranks
+  at::Tensor out, dx, router_grad;     // [T, d], [T, d], [E, d]
+  at::Tensor gate_up_grad, down_grad;  // [E, 2n, d], [E, d, n]: sums over instances
+  double aux = 0.0;                    // sum over ranks
   std::int64_t dropped = 0;
-  std::vector<plan::Plan> plans;        // of rank 0
+  std::vector<plan::Plan> plans;                       // of rank 0
   std::vector<std::shared_ptr<cost::LayerWork>> work;  // one per rank
 };
 struct RankedOptions {
@@ -53,7 +53,7 @@ struct RankedOptions {
   int slots = 1;
   at::ScalarType dtype = at::kDouble;
   double aux_weight = 0.0;
-  std::vector<std::int64_t> tokens;  // per rank; empty: as even as possible
+  std::vector<std::int64_t> tokens;             // per rank; empty: as even as possible
   std::function<void(moe::MoeLayer&)> prepare;  // on every rank, before the forward pass
 };
 /// Runs loss = <out, direction> + aux_weight * aux forward and backward.
@@ -68,14 +68,21 @@ struct LayerGradients {
 };
 /// The gradients of `draws` passes over the same tokens, steps 0, 1, ...: each
 /// has its own draw. `each` is called once per draw, in order.
-void sampled_gradients(const at::Tensor& x, const at::Tensor& direction, const LayerWeights& weights,
-                       const model::MoeConfig& config, const plan::Strategy& strategy,
-                       const RankedOptions& options, int draws,
+void sampled_gradients(const at::Tensor& x, const at::Tensor& direction,
+                       const LayerWeights& weights, const model::MoeConfig& config,
+                       const plan::Strategy& strategy, const RankedOptions& options, int draws,
                        const std::function<void(const LayerGradients&)>& each);
 
 /// A strategy whose placement and split are random but legal (replicas, pairs
 /// spread over all instances), and move at every step.
 std::unique_ptr<const plan::Strategy> scattered_strategy(std::uint64_t seed);
+
+/// A small layer: d 10, six experts of width 7, top-3.
+model::MoeConfig small_layer(model::RouterKind router, bool renormalise, double scale);
+std::unique_ptr<const plan::Strategy> lrmoe_strategy(const plan::LrmoeOptions& options);
+plan::LrmoeOptions sampled(double ratio, plan::Activations activations = plan::Activations::keep);
+/// Room for six experts and two spare slots a rank.
+RankedOptions on_ranks(int ranks, at::ScalarType dtype = at::kDouble);
 
 /// max |a - b| / max |b|.
 double relative_error(const at::Tensor& a, const at::Tensor& b);

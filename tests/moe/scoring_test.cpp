@@ -14,7 +14,8 @@ struct Pair {
 };
 
 Pair random_pair(std::uint64_t seed) {
-  return {testing::randn({kD}, seed + 1), testing::randn({2 * kN, kD}, seed + 2, 0.4).requires_grad_(),
+  return {testing::randn({kD}, seed + 1),
+          testing::randn({2 * kN, kD}, seed + 2, 0.4).requires_grad_(),
           testing::randn({kD, kN}, seed + 3, 0.4).requires_grad_(), testing::randn({kD}, seed + 4)};
 }
 
@@ -34,7 +35,8 @@ TEST(Scoring, ExactIsTheNormOfThePairsUpdate) {
     const at::Tensor a = moe::gated(gate_up);
     const at::Tensor r = at::mv(pair.down.detach().t(), pair.delta).unsqueeze(0);
     const double square =
-        moe::exact_square(pair.delta.unsqueeze(0), pair.x.unsqueeze(0), a, r, gate_up).item<double>();
+        moe::exact_square(pair.delta.unsqueeze(0), pair.x.unsqueeze(0), a, r, gate_up)
+            .item<double>();
     const double want = update_square(pair, 0.3);
     EXPECT_NEAR(square * 0.3 * 0.3, want, 1e-5 * want);
   }
@@ -56,7 +58,8 @@ TEST(Scoring, UpdateNormIsTheRootMeanSquareOverIsotropicDelta) {
     at::Tensor delta = testing::randn({kD}, 1000 + static_cast<std::uint64_t>(i));
     delta = delta / delta.norm();
     const at::Tensor r = at::mv(pair.down.detach().t(), delta).unsqueeze(0);
-    mean += moe::exact_square(delta.unsqueeze(0), pair.x.unsqueeze(0), a, r, gate_up).item<double>();
+    mean +=
+        moe::exact_square(delta.unsqueeze(0), pair.x.unsqueeze(0), a, r, gate_up).item<double>();
   }
   mean *= 0.3 * 0.3 / kDraws;
   const at::Tensor unit = pair.delta / pair.delta.norm();
@@ -71,7 +74,9 @@ TEST(Scoring, CheaperMetricsAreWhatTheirNamesSay) {
   const at::Tensor delta = at::tensor({3.0, 4.0}, at::kDouble).view({1, 2});
   const at::Tensor x = at::ones({1, 2}, at::kDouble);
   const at::Tensor statistics = at::tensor({4.0, 9.0}, at::kFloat).view({2, 1});
-  const auto scores = [&](plan::Metric metric) { return moe::score_pairs(metric, gates, delta, x, statistics); };
+  const auto scores = [&](plan::Metric metric) {
+    return moe::score_pairs(metric, gates, delta, x, statistics);
+  };
   EXPECT_TRUE(at::allclose(scores(plan::Metric::gate), at::tensor({0.5, 0.25}, at::kFloat)));
   EXPECT_TRUE(at::allclose(scores(plan::Metric::gate_grad), at::tensor({2.5, 1.25}, at::kFloat)));
   EXPECT_TRUE(at::allclose(scores(plan::Metric::down_norm), at::tensor({5.0, 3.75}, at::kFloat)));

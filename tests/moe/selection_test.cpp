@@ -14,7 +14,9 @@ namespace {
 
 constexpr std::int64_t kOne = std::int64_t{1} << plan::kQuotaBits;
 
-std::int64_t units(double pairs) { return std::llround(pairs * static_cast<double>(kOne)); }
+std::int64_t units(double pairs) {
+  return std::llround(pairs * static_cast<double>(kOne));
+}
 
 plan::Cell cell(std::int32_t demand, double quota, double begin, std::int64_t draw) {
   plan::Cell c{0, 0, -1, demand, units(quota), units(begin), 0};
@@ -26,7 +28,8 @@ plan::Cell cell(std::int32_t demand, double quota, double begin, std::int64_t dr
 std::vector<float> random_scores(int count, std::uint64_t seed) {
   std::vector<float> scores;
   for (int i = 0; i < count; ++i) {
-    const double uniform = static_cast<double>(hash({seed, static_cast<std::uint64_t>(i)}) >> 11) * 0x1p-53;
+    const double uniform =
+        static_cast<double>(hash({seed, static_cast<std::uint64_t>(i)}) >> 11) * 0x1p-53;
     scores.push_back(static_cast<float>(std::exp(4.0 * uniform) - 1.0));
   }
   return scores;
@@ -116,9 +119,9 @@ TEST(Selection, ZeroScoresAreNeverDrawnWhileOthersRemain) {
 }
 
 TEST(Selection, ScoresOfAnyMagnitudeSumToTheQuota) {
-  for (const auto& scores : {std::vector<float>{1e-38F, 1e38F, 1.0F, 1e-20F},
-                             std::vector<float>(50, 1e-44F),
-                             std::vector<float>{std::numeric_limits<float>::infinity(), 1.0F, 2.0F, 3.0F}}) {
+  for (const auto& scores :
+       {std::vector<float>{1e-38F, 1e38F, 1.0F, 1e-20F}, std::vector<float>(50, 1e-44F),
+        std::vector<float>{std::numeric_limits<float>::infinity(), 1.0F, 2.0F, 3.0F}}) {
     const auto n = static_cast<std::int32_t>(scores.size());
     for (int i = 0; i < 128; ++i) {
       const std::int64_t u = kOne / 128 * i;
@@ -138,7 +141,8 @@ TEST(Selection, TopTakesTheLargestAndBreaksTiesByOrder) {
 
 TEST(Selection, AnotherNumberOfPairsThanPlannedIsRefused) {
   const std::vector<float> scores = {1.0F, 4.0F};
-  EXPECT_THROW(select_in_cell(cell(5, 3.0, 0.0, 0), 0, scores, plan::SelectMode::top), InternalError);
+  EXPECT_THROW(select_in_cell(cell(5, 3.0, 0.0, 0), 0, scores, plan::SelectMode::top),
+               InternalError);
 }
 
 }  // namespace
