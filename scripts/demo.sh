@@ -8,7 +8,8 @@ cd "$(dirname "$0")/.."
 python=$1
 runs=build/demo
 rm -rf "$runs"
-build/release/lrmoe compare examples/demo.toml --run "$runs" \
+# A loss that all of them get to; a run ends at the first evaluation that is there.
+build/release/lrmoe compare examples/demo.toml --run "$runs" --target-loss 2.1 \
   --strategies fixed,symi:capacity_factor=1,symi:capacity_factor=inf,lrmoe:ratio=1,lrmoe:ratio=0.5,lrmoe:ratio=0.25
 echo
 if ! PYTHONPATH=python "$python" -m lrmoe.report --words "$runs"; then

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import browser
 import synthetic_runs as runs
+from lrmoe.report.data import read_report
+from lrmoe.report.text import to_text
 
 HAS_PLOTLY = importlib.util.find_spec("plotly") is not None
 NEEDS_PLOTLY = "plotly is not installed in this interpreter"
@@ -120,6 +122,10 @@ class NumbersTest(ReportCase):
             page.text,
         )
         self.assertIn(f"dropped pairs: 0 instead of {symi['dropped_pairs']:,}", page.text)
+        words = " ".join(to_text(read_report(self.folder)).split())
+        self.assertIn(f"to a validation loss of 1.78, symi {symi['moe_seconds']:.3g} s", words)
+        self.assertIn(f"{saved:.0f}% saved", words)
+        self.assertIn("cost: Noise in the expert gradients", words)
         self.assertIn("MoE time is modelled (virtual clock, h200-nvlink)", page.text)
         self.assertIn("at the dimensions of qwen3-30b-a3b, each token standing for 16.", page.text)
         late = [r for r in rows.values() if not r["reached"]]
