@@ -55,7 +55,7 @@ void expect_usage_error(const std::string& arguments, const std::string& line) {
 
 TEST(Usage, HelpAndVersion) {
   const TemporaryFolder folder;
-  for (const char* arguments : {"--help", "train --help", "compare --help", "--version"}) {
+  for (const char* arguments : {"--help", "train --help", "compare --help", "eval --help", "--version"}) {
     const Outcome outcome = lrmoe_in(folder, arguments);
     EXPECT_EQ(outcome.status, 0) << arguments;
     EXPECT_EQ(outcome.error, "") << arguments;
@@ -75,6 +75,12 @@ TEST(Usage, WrongCommandsAndOptions) {
   expect_usage_error("train a.toml --resume", "lrmoe: --resume needs --run FOLDER");
   expect_usage_error("compare a.toml", "lrmoe: compare: --strategies is required");
   expect_usage_error("compare a.toml --strategies fixed --target-loss low", "lrmoe: compare: ");
+  expect_usage_error("eval", "lrmoe: eval: model is required; see lrmoe eval --help\n");
+  expect_usage_error("eval run", "lrmoe: eval: --tokens is required; see lrmoe eval --help\n");
+  expect_usage_error("eval run --tokens ids.npy --ranks 0", "lrmoe: eval: --ranks: Value 0");
+  expect_usage_error("eval run --tokens ids.npy",
+                     "lrmoe: 'run' does not exist; name a run folder or a checkpoint in it "
+                     "(step-N)\n");
 }
 
 TEST(Usage, WrongConfigurations) {

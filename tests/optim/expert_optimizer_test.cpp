@@ -13,7 +13,9 @@ namespace {
 constexpr int kExperts = 5;
 constexpr std::int64_t kHidden = 3, kWidth = 4, kLength = 3 * kHidden * kWidth;
 
-at::Tensor initial(int e) { return testing::randn({kLength}, hash({1, static_cast<std::uint64_t>(e)})); }
+at::Tensor initial(int e) {
+  return testing::randn({kLength}, hash({1, static_cast<std::uint64_t>(e)}));
+}
 
 moe::ExpertSlots make_slots(const plan::Placement& placement, int rank) {
   moe::ExpertSlots slots;
@@ -25,8 +27,9 @@ moe::ExpertSlots make_slots(const plan::Placement& placement, int rank) {
 }
 
 at::Tensor slot_gradient(int step, int rank, int slot) {
-  return testing::randn({kLength}, hash({2, static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(rank),
-                                         static_cast<std::uint64_t>(slot)}));
+  return testing::randn({kLength},
+                        hash({2, static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(rank),
+                              static_cast<std::uint64_t>(slot)}));
 }
 
 void set_gradient(moe::ExpertSlots& slots, int step) {
@@ -74,7 +77,8 @@ TEST_P(ExpertOptimizerTest, EqualsNaiveAdamWThroughMovingPlacements) {
     for (int e = 0; e < kExperts; ++e) {
       const at::Tensor w = initial(e);
       naive.push_back({{w.data_ptr<double>(), w.data_ptr<double>() + kLength},
-                       std::vector<double>(kLength, 0.0), std::vector<double>(kLength, 0.0)});
+                       std::vector<double>(kLength, 0.0),
+                       std::vector<double>(kLength, 0.0)});
     }
     for (int step = 1; step <= 3; ++step) {
       set_gradient(mine, step);
@@ -105,7 +109,8 @@ TEST_P(ExpertOptimizerTest, EqualsNaiveAdamWThroughMovingPlacements) {
       optimizer.deliver(placement, mine);
       for (const int s : mine.instances(comm.rank())) {
         const auto& want = naive[static_cast<std::size_t>(mine.expert(s))].w;
-        const at::Tensor got = at::cat({mine.gate_up.detach()[s].flatten(), mine.down.detach()[s].flatten()});
+        const at::Tensor got =
+            at::cat({mine.gate_up.detach()[s].flatten(), mine.down.detach()[s].flatten()});
         EXPECT_LT(testing::relative_error(got, at::tensor(want, at::kDouble)), 1e-12);
       }
       EXPECT_FALSE(mine.gate_up.grad().defined());
@@ -150,7 +155,8 @@ TEST(ExpertOptimizer, BytesAreTheShardsOfEveryInstance) {
     // 36 elements over 3 ranks: each rank has 12 of every expert.
     std::int64_t instances_elsewhere = 0;
     for (int r = 0; r < 3; ++r) {
-      instances_elsewhere += r == comm.rank() ? 0 : static_cast<std::int64_t>(mine.instances(r).size());
+      instances_elsewhere +=
+          r == comm.rank() ? 0 : static_cast<std::int64_t>(mine.instances(r).size());
     }
     const auto delivered = optimizer.bytes_sent();
     EXPECT_EQ(delivered, 8 * 12 * instances_elsewhere);

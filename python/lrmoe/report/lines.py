@@ -137,10 +137,11 @@ def _loss_title(report: Report, runs, lines, what: str, by_time: bool, unit: str
     if not ends:
         return what
     if by_time and what == "Validation loss" and report.has_target():
-        done = [(x, name) for (y, x, name), (_, run) in zip(ends, runs) if report.reached(run)]
+        # Where the comparison says it got there, which may lie between two points.
+        done = [(r.figure("moe_seconds"), r.name) for _, r in runs if report.reached(r)]
         if done:
-            x, name = min(done)
-            return f"{name} is first at the target, after {units.amount(x)} {unit} of MoE time"
+            time, name = min(done)
+            return f"{name} is first at the target, after {units.seconds(time)} of MoE time"
     value, x, name = min(ends)
     where = (
         f"after {units.amount(x)} {unit} of MoE time"
