@@ -1,4 +1,4 @@
-# make build | demo | test | lint | format | clean       PYTHON=/path/python: that interpreter's torch
+# make build | demo | test | selection | lint | format | clean       PYTHON=/path/python: that interpreter's torch
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 PYTHON ?=
@@ -13,7 +13,7 @@ CORPUS := build/corpus/perldoc.txt
 FIXED_ADDRESSES := $(shell setarch -R true 2> /dev/null && echo setarch -R)
 SOURCES = $(shell git ls-files -co --exclude-standard '*.cpp' '*.h')
 
-.PHONY: build release setup demo test lint format clean
+.PHONY: build release setup demo test selection lint format clean
 build: TARGET = lrmoe
 build: release
 
@@ -30,6 +30,10 @@ $(CORPUS): scripts/corpus.pl | setup
 
 demo: build $(CORPUS)
 	@scripts/demo.sh "$(TORCH_PYTHON)"
+
+# What a selection costs in training, in full: most of an hour (docs/evidence.md).
+selection: build $(CORPUS)
+	@bench/selection.sh
 
 # Tests run side by side; only their ends are shown.
 CTEST = ctest --parallel $(JOBS) --preset
