@@ -100,7 +100,7 @@ class HeaderParser {
     if ((mark != '\'' && mark != '"') || end == std::string_view::npos) {
       fail("a string expected at byte " + std::to_string(at_));
     }
-    const std::string value(text_.substr(at_ + 1, end - at_ - 1));
+    std::string value(text_.substr(at_ + 1, end - at_ - 1));
     at_ = end + 1;
     return value;
   }
@@ -168,6 +168,7 @@ std::uint64_t byte_count(const std::vector<std::int64_t>& shape, std::uint64_t e
   return bytes;
 }
 
+// Integers of type T.
 template <class T>
 std::vector<std::int64_t> widen(std::span<const std::byte> bytes, const std::string& where) {
   std::vector<std::int64_t> values(bytes.size() / sizeof(T));
@@ -180,7 +181,7 @@ std::vector<std::int64_t> widen(std::span<const std::byte> bytes, const std::str
                          std::to_string(i) + " is above 2^63 - 1");
       }
     }
-    values[i] = static_cast<std::int64_t>(value);
+    values[i] = static_cast<std::int64_t>(value);  // NOLINT(bugprone-signed-char-misuse): a number
   }
   return values;
 }

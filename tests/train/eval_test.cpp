@@ -160,7 +160,7 @@ TEST_F(Eval, rows_are_sequences_of_their_own) {
   evaluate(one);
   const std::vector<float> alone = read_floats(one.logits, {10, 256});
   for (std::size_t i = 0; i < alone.size(); ++i) {
-    ASSERT_NEAR(alone[i], logits[30 * 256 + i], 1e-4);
+    ASSERT_NEAR(alone[i], logits[std::size_t{30} * 256 + i], 1e-4);
   }
 }
 

@@ -37,7 +37,7 @@ inline std::string real_text(const TemporaryFolder& folder) {
   if (text.size() < 500000) {
     text = sentences(1000000);
   }
-  const std::string path = folder / "real.txt";
+  std::string path = folder / "real.txt";
   std::ofstream(path) << text;
   return path;
 }
