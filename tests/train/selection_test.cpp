@@ -1,7 +1,6 @@
 // What a selection costs in training: of as many pairs, a sample by update-norm is
-// better than a uniform one, and the largest scores without weights, which have the
-// smallest error in one step, ruin the run. bench/selection.sh compares the same on
-// the demo's model.
+// better than a uniform one, and the largest scores without weights ruin the run.
+// bench/selection.sh compares the same on the demo's model.
 #include <gtest/gtest.h>
 
 #include <numeric>
