@@ -18,6 +18,9 @@ void add_eval(CLI::App& app, Action& action);
 /// Adds `--json FILE`, which every command takes.
 void add_json_option(CLI::App& command, std::string& file);
 
+/// InputError where `file` cannot be written: asked before a long run, not after.
+void check_json(const std::string& file);
+
 /// Writes the document to `file`; "-" is standard output, empty is nowhere.
 void write_json(const std::string& file, const std::string& document);
 

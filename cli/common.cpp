@@ -6,12 +6,29 @@
 #include "cli/commands.h"
 #include "lrmoe/base/atomic_file.h"
 #include "lrmoe/base/error.h"
+#include "lrmoe/base/names.h"
 
 namespace lrmoe::cli {
 
 void add_json_option(CLI::App& command, std::string& file) {
   command.add_option("--json", file, "Write the result as JSON to FILE ('-': standard output)")
       ->type_name("FILE");
+}
+
+void check_json(const std::string& file) {
+  namespace fs = std::filesystem;
+  if (file.empty() || file == "-") {
+    return;
+  }
+  const fs::path path(file);
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) {
+    throw InputError("--json " + quote(file) + ": that is a folder; name a file");
+  }
+  if (!fs::is_directory(folder, ignored)) {
+    throw InputError("--json " + quote(file) + ": there is no folder " + quote(folder.string()));
+  }
 }
 
 void write_json(const std::string& file, const std::string& document) {

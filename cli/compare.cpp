@@ -21,6 +21,7 @@ struct Arguments {
 };
 
 void run(const Arguments& arguments) {
+  check_json(arguments.json);
   train::CompareOptions options;
   options.config = train::load_config(arguments.config, arguments.settings);
   options.strategies = train::split_strategies(arguments.strategies);

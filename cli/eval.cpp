@@ -3,10 +3,13 @@
 
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "lrmoe/base/error.h"
+#include "lrmoe/base/names.h"
 
 namespace lrmoe::cli {
 namespace {
@@ -44,6 +47,12 @@ std::string summary(const train::EvalResult& result) {
 }
 
 void run(const Arguments& arguments) {
+  check_json(arguments.json);
+  std::error_code ignored;
+  if (std::filesystem::equivalent(arguments.options.tokens, arguments.options.logits, ignored)) {
+    throw InputError("--logits " + quote(arguments.options.logits.string()) +
+                     " is the file of --tokens; name another");
+  }
   const train::EvalResult result = train::evaluate(arguments.options);
   show(arguments.json, summary(result));
   write_json(arguments.json, to_json(arguments.options, result));

@@ -71,6 +71,7 @@ void run(const Arguments& arguments) {
   if (arguments.resume && arguments.run.empty()) {
     throw InputError("--resume needs --run FOLDER, the run to go on with");
   }
+  check_json(arguments.json);
   train::TrainOptions options;
   options.config = train::load_config(arguments.config, arguments.settings);
   options.run_folder = arguments.run.empty()

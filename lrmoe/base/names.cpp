@@ -1,7 +1,9 @@
 #include "lrmoe/base/names.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
+#include <cstdio>
 
 namespace lrmoe {
 namespace {
@@ -101,6 +103,12 @@ std::vector<std::string> split(std::string_view text, char separator) {
     }
     text.remove_prefix(end + 1);
   }
+}
+
+std::string print_number(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.6g", value);
+  return text.data();
 }
 
 std::string trimmed(std::string_view text) {

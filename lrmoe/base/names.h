@@ -33,6 +33,9 @@ std::string quote(std::string_view text);
 /// The parts between separators, empty ones included; "" has one empty part.
 std::vector<std::string> split(std::string_view text, char separator);
 
+/// A number as a person would write it: "0.25", "1e-09".
+std::string print_number(double value);
+
 /// Without blanks at either end.
 std::string trimmed(std::string_view text);
 

@@ -314,6 +314,12 @@ class ThreadCommunicator final : public Communicator {
   std::vector<std::size_t> next_;    // [R], where next_send goes on
 };
 
+// Some libraries append a stack trace.
+std::string first_line(const char* text) {
+  const std::string_view whole(text);
+  return std::string(whole.substr(0, whole.find('\n')));
+}
+
 void run_one(int rank, World& world, const std::function<void(Communicator&)>& body) {
   try {
     ThreadCommunicator communicator(rank, world);
@@ -322,7 +328,7 @@ void run_one(int rank, World& world, const std::function<void(Communicator&)>& b
   } catch (const InputError& error) {
     world.fail(rank, error.what(), std::current_exception());
   } catch (const std::exception& error) {
-    world.fail(rank, error.what(), nullptr);
+    world.fail(rank, first_line(error.what()), nullptr);
   } catch (...) {
     world.fail(rank, "threw something that is not a std::exception", nullptr);
   }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "lrmoe/base/error.h"
+#include "lrmoe/base/names.h"
 #include "lrmoe/cost/kernels.h"
 #include "lrmoe/cost/ranks.h"
 
@@ -381,8 +382,7 @@ std::vector<std::vector<std::vector<LayerWork>>> by_layer(
 
 void check_clock(const ClockOptions& options) {
   if (!(options.scale > 0) || !std::isfinite(options.scale)) {
-    throw InputError("[clock] scale must be a number above 0, not " +
-                     std::to_string(options.scale));
+    throw InputError("[clock] scale must be a number above 0, not " + print_number(options.scale));
   }
   if (options.profile.measured && (options.shape.name != "own" || options.scale != 1)) {
     throw InputError("[clock] profile '" + options.profile.name +

@@ -20,8 +20,9 @@ bool needs_output_norm(const plan::LrmoeOptions& options) {
 }
 
 std::int64_t listed_pairs(const plan::LrmoeOptions& options, std::int64_t pairs) {
-  return std::min(pairs,
-                  static_cast<std::int64_t>(options.shortlist * static_cast<double>(pairs) + 0.5));
+  const auto share =
+      static_cast<std::int64_t>(options.shortlist * static_cast<double>(pairs) + 0.5);
+  return std::clamp<std::int64_t>(share, std::min<std::int64_t>(pairs, 1), pairs);
 }
 
 std::vector<std::uint8_t> shortlist_by_gate(const plan::LrmoeOptions& options,

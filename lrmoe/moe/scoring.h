@@ -24,7 +24,7 @@ namespace lrmoe::moe {
 /// A shortlist by output needs |y| of every pair.
 bool needs_output_norm(const plan::LrmoeOptions& options);
 
-/// How many of a rank's pairs are on its shortlist.
+/// How many of a rank's pairs are on its shortlist: one at least.
 std::int64_t listed_pairs(const plan::LrmoeOptions& options, std::int64_t pairs);
 
 /// The shortlist by gate of a rank: [T * k] flags of the pairs with the largest

@@ -29,12 +29,12 @@ Split listed_routes(const Split& forward, const Counts& listed) {
   std::int64_t begin = 0;
   for (std::size_t i = 0; i < forward.size(); ++i) {
     const Route& route = forward[i];
-    const bool first = i == 0 || forward[i - 1].source != route.source ||
-                       forward[i - 1].expert != route.expert;
+    const bool first =
+        i == 0 || forward[i - 1].source != route.source || forward[i - 1].expert != route.expert;
     begin = first ? 0 : begin;
-    const std::int64_t share = listed_share(listed.at(route.source, route.expert),
-                                            all.at(route.source, route.expert), begin,
-                                            begin + route.pairs);
+    const std::int64_t share =
+        listed_share(listed.at(route.source, route.expert), all.at(route.source, route.expert),
+                     begin, begin + route.pairs);
     begin += route.pairs;
     if (share > 0) {
       out.push_back({route.source, route.expert, route.rank, static_cast<std::int32_t>(share)});

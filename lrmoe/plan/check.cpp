@@ -128,8 +128,8 @@ void check_cells(const Plan& plan) {
     if (cell.rank >= 0) {
       const Key key{cell.source, cell.expert, cell.rank};
       const auto there = forward.find(key);
-      LRMOE_ASSERT(there != forward.end() && (plan.listed ? there->second >= cell.demand
-                                                          : there->second == cell.demand),
+      LRMOE_ASSERT(there != forward.end() &&
+                       (plan.listed ? there->second >= cell.demand : there->second == cell.demand),
                    "[check_plan] a cell is not a forward route" + where);
       const auto back = backward.find(key);
       LRMOE_ASSERT((back == backward.end() ? 0 : back->second) == cell.keep,
@@ -139,9 +139,9 @@ void check_cells(const Plan& plan) {
   }
   const Counts routed = source_counts(plan.forward, c.ranks, c.experts);
   for (std::size_t i = 0; i < routed.values.size(); ++i) {
-    LRMOE_ASSERT(plan.listed ? demand.values[i] <= routed.values[i]
-                             : demand.values[i] == routed.values[i],
-                 "[check_plan] the cells do not hold all pairs");
+    LRMOE_ASSERT(
+        plan.listed ? demand.values[i] <= routed.values[i] : demand.values[i] == routed.values[i],
+        "[check_plan] the cells do not hold all pairs");
   }
   LRMOE_ASSERT(kept == plan.quota, "[check_plan] the cells' counts differ from the quota");
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lrmoe/base/error.h"
+#include "lrmoe/base/names.h"
 #include "lrmoe/plan/assign.h"
 #include "lrmoe/plan/cells.h"
 #include "lrmoe/plan/even.h"
@@ -123,7 +124,7 @@ void check_options(const LrmoeOptions& options) {
   const auto require = [](bool right, const char* key, double value, const char* range) {
     if (!right) {
       throw InputError("[lrmoe] " + std::string(key) + " must be " + range + ", not " +
-                       std::to_string(value));
+                       print_number(value));
     }
   };
   require(options.ratio >= 1e-6 && options.ratio <= 1.0, "ratio", options.ratio,
@@ -150,6 +151,10 @@ void keep_part(Plan& plan, const LrmoeOptions& options, const RouteInput& input)
   }
   // The ratio is of all pairs, also where only those listed can be kept.
   settings.ratio = std::min(mul_div(settings.ratio, total_pairs(plan.demand), all), kOne);
+  if (settings.ratio == kOne && input.listed != nullptr) {
+    plan.notes.push_back(
+        "the shortlist holds fewer pairs than the ratio asks for: all of it is kept");
+  }
 
   const bool keep = options.activations == Activations::keep;
   const Instances instances = instances_of(plan.placement, cluster.experts);
@@ -167,8 +172,7 @@ void keep_part(Plan& plan, const LrmoeOptions& options, const RouteInput& input)
     capacity = quotas.capacity;
     raised = quotas.raised;
   } else {
-    const ExpertQuotas quotas =
-        quota_of_experts(curves, pairs, instances, cluster.ranks, settings);
+    const ExpertQuotas quotas = quota_of_experts(curves, pairs, instances, cluster.ranks, settings);
     cells = cells_of_sources(offered, quotas.quota);
     plan.added_variance = predicted_variance(curves, pairs, quotas.quota, 1);
     capacity = quotas.capacity;
@@ -179,17 +183,17 @@ void keep_part(Plan& plan, const LrmoeOptions& options, const RouteInput& input)
   }
   if (options.variance_limit > 0.0 && plan.added_variance > options.variance_limit) {
     plan.notes.push_back("all pairs are kept: the predicted added variance " +
-                         std::to_string(plan.added_variance) + " is above variance_limit " +
-                         std::to_string(options.variance_limit));
+                         print_number(plan.added_variance) + " is above variance_limit " +
+                         print_number(options.variance_limit));
     plan.added_variance = 0.0;
     plan.score = true;
     return;
   }
   if (raised) {
-    plan.notes.push_back("the experts' instances are too few to retain the ratio within the "
-                         "slack: the fullest rank's backward load is " +
-                         percent_above_mean(capacity, all * settings.ratio, cluster.ranks) +
-                         " above the mean");
+    plan.notes.push_back(
+        "the experts' instances are too few to retain the ratio within the "
+        "slack: the fullest rank's backward load is " +
+        percent_above_mean(capacity, all * settings.ratio, cluster.ranks) + " above the mean");
   }
   plan.keep_all = false;
   plan.listed = input.listed != nullptr;

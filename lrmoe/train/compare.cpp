@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 
 #include "lrmoe/base/atomic_file.h"
 #include "lrmoe/base/error.h"
@@ -45,6 +46,15 @@ std::vector<std::vector<TrainOptions>> plan_runs(const CompareOptions& options) 
   if (options.seeds < 1 || options.seeds > 1000) {
     throw InputError("--seeds " + std::to_string(options.seeds) +
                      " will not do; it takes a whole number from 1 to 1000");
+  }
+  if (options.target_loss && !(*options.target_loss > 0 && std::isfinite(*options.target_loss))) {
+    throw InputError("--target-loss " + print_number(*options.target_loss) +
+                     " will not do; it takes a validation loss, a number above 0");
+  }
+  constexpr std::uint64_t kLastSeed = std::numeric_limits<std::int64_t>::max();
+  if (options.config.train.seed > kLastSeed - static_cast<std::uint64_t>(options.seeds - 1)) {
+    throw InputError("--seeds " + std::to_string(options.seeds) + ": train.seed = " +
+                     std::to_string(options.config.train.seed) + " leaves no room for as many");
   }
   std::vector<std::vector<TrainOptions>> runs;
   for (std::size_t i = 0; i < options.strategies.size(); ++i) {
@@ -196,6 +206,10 @@ std::vector<std::string> split_strategies(const std::string& list) {
     if (specs.back().empty()) {
       throw InputError("--strategies " + one_line(list) +
                        ": a name is missing; write names with commas between, as in fixed,symi");
+    }
+    if (std::count(specs.begin(), specs.end(), specs.back()) > 1) {
+      throw InputError("--strategies " + one_line(list) + ": " + quote(specs.back()) +
+                       " stands there twice; name it once (--seeds repeats with other seeds)");
     }
   }
   return specs;

@@ -43,6 +43,8 @@ struct Range {
   }
 };
 constexpr Range kPositive{.low_open = true};
+constexpr Range kClockScale{.high = 1e6, .low_open = true};  // tokens stay below 2^53
+constexpr Range kSlack{.high = 100};
 constexpr Range kNotNegative{};
 constexpr Range kFraction{.high = 1};
 constexpr Range kShare{.high = 1, .low_open = true};
@@ -309,7 +311,7 @@ void add_lrmoe(std::vector<Field>& fields) {
       "activations", &LrmoeOptions::activations,
       {{"keep", plan::Activations::keep}, {"recompute", plan::Activations::recompute}});
   section.real("floor", &LrmoeOptions::floor, kFraction);
-  section.real("slack", &LrmoeOptions::slack, kNotNegative);
+  section.real("slack", &LrmoeOptions::slack, kSlack);
   section.real("variance_limit", &LrmoeOptions::variance_limit, kNotNegative);
   Section trainer(fields, "lrmoe", &Config::lrmoe);
   trainer
@@ -337,7 +339,7 @@ void add_clock(std::vector<Field>& fields) {
   }
   section.choice<std::string>("shape", &ClockConfig::shape, shapes).expected =
       "one of " + join(cost::shape_names());
-  section.real("scale", &ClockConfig::scale, kPositive);
+  section.real("scale", &ClockConfig::scale, kClockScale);
   section.integer("ranks_per_node", &ClockConfig::ranks_per_node, -1, 65536).expected =
       "a whole number, with 0 for all ranks in one node and -1 for the profile's";
 }

@@ -164,7 +164,8 @@ std::string to_json_line(const StepMetrics& metrics) {
   }
   json["clock"] = metrics.clock;
   const auto object = [&json](const char* name) {
-    return [&part = json[name] = Json::object()](const char* key, auto x) { part[key] = number(x); };
+    return
+        [&part = json[name] = Json::object()](const char* key, auto x) { part[key] = number(x); };
   };
   if (metrics.measured) {
     visit_measured(*metrics.measured, object("measured"));
@@ -214,8 +215,7 @@ StepMetrics from_json_line(const std::string& line) {
       visit_memory(metrics.memory.emplace(), from("memory"));
     }
     for (const Json& note : json.value("notes", Json::array())) {
-      metrics.notes.push_back(
-          {note.at("layer").get<int>(), note.at("note").get<std::string>()});
+      metrics.notes.push_back({note.at("layer").get<int>(), note.at("note").get<std::string>()});
     }
     if (json.contains("audit")) {
       metrics.audit = read_audit(json.at("audit"));

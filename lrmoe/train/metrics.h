@@ -24,7 +24,7 @@ struct MoeMetrics {
   double retained_ratio = 1;        // backward pairs / routed pairs
   double added_variance = 0;        // by sampling, over the sum of S^2; of the kept pairs' scores
   double predicted_variance = 0;    // the same from the score curves, before the pairs were scored
-  double imbalance_forward = 1;  // fullest rank's pairs / mean
+  double imbalance_forward = 1;     // fullest rank's pairs / mean
   double imbalance_backward = 1;
   std::int64_t bytes_forward = 0;
   std::int64_t bytes_backward = 0;

@@ -115,10 +115,20 @@ RunFolder open_run(const fs::path& path, const Config& config, bool resume) {
   } else {
     check_resumed(run, config);
     run.checkpoint = newest_checkpoint(path);
-    truncate_metrics(run.metrics(), run.checkpoint ? run.checkpoint->step : 0);
+    if (run.checkpoint && run.checkpoint->step > config.train.steps) {
+      throw InputError("run folder " + quote(path.string()) + " has " +
+                       std::to_string(run.checkpoint->step) + " steps already; train.steps = " +
+                       std::to_string(config.train.steps) + " asks for fewer");
+    }
+    return run;
   }
   write_file(run.config(), to_toml(config));
   return run;
+}
+
+void continue_run(const RunFolder& run, const Config& config) {
+  truncate_metrics(run.metrics(), run.checkpoint ? run.checkpoint->step : 0);
+  write_file(run.config(), to_toml(config));
 }
 
 }  // namespace lrmoe::train

@@ -38,10 +38,14 @@ struct RunFolder {
   std::filesystem::path metrics() const { return path / "metrics.jsonl"; }
 };
 
-/// Makes the folder and writes config.toml. Errors, all InputError of one line:
-/// the folder is not empty and `resume` is false; `resume` is true and there is
-/// no run in it, or one whose model differs. Resuming takes the newest complete
-/// checkpoint (none: from the start) and cuts metrics.jsonl after its step.
+/// Makes the folder and writes config.toml; resuming, only looks: it takes the
+/// newest complete checkpoint (none: from the start). Errors, all InputError of
+/// one line: the folder is not empty and `resume` is false; `resume` is true and
+/// there is no run in it, one whose model differs, or one that has more steps.
 RunFolder open_run(const std::filesystem::path& path, const Config& config, bool resume);
+
+/// Once the checkpoint of a resumed run has been read: cuts metrics.jsonl after
+/// its step and writes config.toml.
+void continue_run(const RunFolder& run, const Config& config);
 
 }  // namespace lrmoe::train

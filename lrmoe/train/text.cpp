@@ -20,6 +20,10 @@ constexpr std::uint64_t kTextBits = hash("text");
 
 std::vector<fs::path> files_of(const fs::path& path) {
   if (!fs::is_directory(path)) {
+    if (fs::exists(path) && !fs::is_regular_file(path)) {
+      throw InputError("data.path = " + quote(path.string()) +
+                       ": neither a file nor a folder; it takes a text file or a folder of them");
+    }
     return {path};
   }
   std::vector<fs::path> files;

@@ -151,8 +151,12 @@ TrainResult train(const TrainOptions& options, const plan::Strategy& strategy) {
     if (folder.checkpoint) {
       trainer.load(*folder.checkpoint);
     }
+    communicator.barrier();  // every rank's part was read: now the folder may change
     std::unique_ptr<Recorder> recorder;
     if (communicator.rank() == 0) {
+      if (options.resume) {
+        continue_run(folder, config);
+      }
       result.steps = trainer.steps_done();
       recorder = std::make_unique<Recorder>(options, folder, result);
     }

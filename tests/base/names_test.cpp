@@ -23,6 +23,12 @@ TEST(Names, Suggestion) {
   EXPECT_EQ(suggestion("zzzzzz", std::vector<std::string>{}), "");
 }
 
+TEST(Names, PrintNumber) {
+  EXPECT_EQ(print_number(0.25), "0.25");
+  EXPECT_EQ(print_number(1e-9), "1e-09");
+  EXPECT_EQ(print_number(1e300), "1e+300");
+}
+
 TEST(Names, OneLine) {
   EXPECT_EQ(one_line("a\nb\x01"), "a\\nb\\x01");
   EXPECT_EQ(one_line("abcdef", 3), "abc...");

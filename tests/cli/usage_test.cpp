@@ -55,7 +55,8 @@ void expect_usage_error(const std::string& arguments, const std::string& line) {
 
 TEST(Usage, HelpAndVersion) {
   const TemporaryFolder folder;
-  for (const char* arguments : {"--help", "train --help", "compare --help", "eval --help", "--version"}) {
+  for (const char* arguments :
+       {"--help", "train --help", "compare --help", "eval --help", "--version"}) {
     const Outcome outcome = lrmoe_in(folder, arguments);
     EXPECT_EQ(outcome.status, 0) << arguments;
     EXPECT_EQ(outcome.error, "") << arguments;
@@ -96,8 +97,25 @@ TEST(Usage, WrongConfigurations) {
                      "'symi'); there are: ");
 }
 
+TEST(Usage, WhatIsKnownToFailIsSaidBeforeTraining) {
+  expect_usage_error("train a.toml --json none/x.json",
+                     "lrmoe: --json 'none/x.json': there is no folder 'none'\n");
+  expect_usage_error("compare a.toml --strategies fixed --json .",
+                     "lrmoe: --json '.': that is a folder; name a file\n");
+  for (const char* target : {"nan", "inf", "-1"}) {
+    expect_usage_error("compare a.toml --strategies fixed --target-loss " + std::string(target),
+                       "lrmoe: --target-loss " + std::string(target) + " will not do");
+  }
+  expect_usage_error("train a.toml --set clock.scale=1e308",
+                     "lrmoe: --set clock.scale=1e308: clock.scale");
+}
+
 TEST(Usage, TextThatCannotBeRead) {
   const TemporaryFolder folder;
+  lrmoe::write_file(folder / "b.toml", "[data]\npath = \"/dev/zero\"\n");
+  EXPECT_EQ(lrmoe_in(folder, "train b.toml --run r --quiet").error,
+            "lrmoe: data.path = '/dev/zero': neither a file nor a folder; it takes a text file or "
+            "a folder of them\n");
   lrmoe::write_file(folder / "a.toml", "[data]\npath = \"none.txt\"\n");
   const Outcome outcome = lrmoe_in(folder, "train a.toml --run r --quiet");
   EXPECT_EQ(outcome.status, 2);

@@ -170,6 +170,15 @@ TEST(ThreadsFailure, ExceptionsOfAnyTypeAreRunErrors) {
               }),
               "rank 0: threw something that is not a std::exception");
     EXPECT_THROW(run_ranks(size, [](Communicator&) { throw std::bad_alloc(); }), RunError);
+    EXPECT_EQ(message_of([&] {  // libraries add stack traces; a user reads one line
+                run_ranks(size, [](Communicator& c) {
+                  if (c.rank() == 0) {
+                    throw std::runtime_error("what went wrong\nframe #0: f()");
+                  }
+                  c.barrier();
+                });
+              }),
+              "rank 0: what went wrong");
   }
 }
 

@@ -281,6 +281,21 @@ TEST(Backward, AShortlistByGateKeepsItsPairsAndOnlyTheirActivations) {
   }
 }
 
+TEST(Backward, AShortlistNeverRoundsToNothing) {
+  const MoeConfig c = small_layer(RouterKind::softmax, true, 1.0);
+  const auto w = testing::random_weights(c, 95);
+  const at::Tensor x = testing::randn({80, c.hidden}, 96);
+  plan::LrmoeOptions o = sampled(1e-6);
+  o.shortlist = 1e-6;  // of 60 pairs a rank: one stays
+  const auto got = testing::ranked_layer(x, x, w, c, *lrmoe_strategy(o), on_ranks(4));
+  EXPECT_FALSE(got.plans.at(0).keep_all);
+  std::int64_t kept = 0;
+  for (const auto q : got.plans.at(0).quota.values) {
+    kept += q;
+  }
+  EXPECT_LE(kept, 4);
+}
+
 TEST(Backward, TheGuardKeepsAllWhereSamplingWouldCostTooMuchAndStillLearns) {
   const MoeConfig c = small_layer(RouterKind::softmax, true, 1.0);
   const auto w = testing::random_weights(c, 98);

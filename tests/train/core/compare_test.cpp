@@ -294,6 +294,9 @@ TEST(Compare, NothingTrainsWhenOneStrategyIsWrong) {
   EXPECT_THROW(compare(options_for(folder, "fixed,symi:factor=1"), std::ref(training)), InputError);
   EXPECT_TRUE(training.trained.empty());
   EXPECT_FALSE(std::filesystem::exists(folder / "run"));
+  EXPECT_EQ(message_of<InputError>([] { split_strategies("fixed,symi,fixed"); }),
+            "--strategies fixed,symi,fixed: 'fixed' stands there twice; name it once (--seeds "
+            "repeats with other seeds)");
   EXPECT_EQ(message_of<InputError>([] { split_strategies("fixed,,symi"); }),
             "--strategies fixed,,symi: a name is missing; write names with commas between, as in "
             "fixed,symi");

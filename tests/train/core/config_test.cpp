@@ -392,7 +392,8 @@ TEST(Config, TheClockIsMeasuredOrAProfile) {
                 "qwen3-30b-a3b"),
       0U);
   EXPECT_EQ(message_of("", {"clock.scale=0"}),
-            "--set clock.scale=0: clock.scale = 0 will not do; it takes a number above 0");
+            "--set clock.scale=0: clock.scale = 0 will not do; it takes a number above 0 "
+            "and at most 1000000");
   EXPECT_NE(message_of("", {"clock.scale=inf"}).find("a number above 0"), std::string::npos);
   EXPECT_NE(message_of("", {"clock.ranks_per_node=-2"}).find("-1 for the profile's"),
             std::string::npos);

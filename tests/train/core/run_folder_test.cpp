@@ -68,6 +68,10 @@ TEST(RunFolder, ResumeTakesTheNewestCheckpointAndCutsTheMetrics) {
   ASSERT_TRUE(again.checkpoint.has_value());
   EXPECT_EQ(again.checkpoint->step, 10);
   EXPECT_EQ(read_text(again.checkpoint->path / "weights"), "10");
+  // Nothing changes before the checkpoint was read.
+  EXPECT_GT(read_metrics(again.metrics()).back().step, 10);
+  EXPECT_NE(load_config(again.config().string(), {}).train.steps, 999);
+  continue_run(again, config);
   EXPECT_EQ(read_metrics(again.metrics()).back().step, 10);
   EXPECT_EQ(load_config(again.config().string(), {}).train.steps, 999);
 }
@@ -80,6 +84,7 @@ TEST(RunFolder, ResumeBeforeTheFirstCheckpointStartsOver) {
   MetricsWriter(run.metrics()).write(first);
   const RunFolder again = open_run(run.path, Config{}, true);
   EXPECT_FALSE(again.checkpoint.has_value());
+  continue_run(again, Config{});
   EXPECT_TRUE(read_metrics(again.metrics()).empty());
 }
 
@@ -92,6 +97,11 @@ TEST(RunFolder, ResumeRefusesWhatIsNoRunAndAnotherModel) {
                 " holds no run to resume (no config.toml in it); without --resume a new run "
                 "starts in an empty folder");
   open_run(path, Config{}, false);
+  make_checkpoint(path, 10);
+  Config shorter;
+  shorter.train.steps = 9;
+  EXPECT_EQ(message_of<InputError>([&] { open_run(path, shorter, true); }),
+            where + " has 10 steps already; train.steps = 9 asks for fewer");
   Config other;
   other.model.layers = 6;
   EXPECT_EQ(message_of<InputError>([&] { open_run(path, other, true); }),
