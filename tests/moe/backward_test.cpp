@@ -3,6 +3,9 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
 #include "lrmoe/moe/router.h"
 #include "tests/moe/reference.h"
 
@@ -113,6 +116,61 @@ TEST(Backward, KeptPairsAreTheQuotaAndTrafficFallsWithIt) {
       EXPECT_LT(gemm_rows, rows_before);
       bytes_before = bytes;
       rows_before = gemm_rows;
+    }
+  }
+}
+
+// With metric gate and mode top the kept pairs follow from ids and gates alone:
+// in every cell the largest gates. So do the rows of both passes.
+TEST(Backward, RowsAreARecountFromIds) {
+  const MoeConfig c = small_layer(RouterKind::softmax, true, 1.0);
+  const auto w = testing::random_weights(c, 35);
+  const at::Tensor x = testing::randn({120, c.hidden}, 36);
+  const auto routing = moe::route(x, w.router.detach(), {}, c);
+  plan::LrmoeOptions o = sampled(0.3);
+  o.metric = Metric::gate;
+  o.mode = plan::SelectMode::top;
+  const auto got = testing::ranked_layer(x, x, w, c, *lrmoe_strategy(o), on_ranks(4));
+  const plan::Plan& plan = got.plans.at(0);
+  for (int source = 0; source < 4; ++source) {
+    std::vector<std::set<std::int64_t>> forward(4), backward(4);  // tokens by destination
+    for (int e = 0; e < c.experts; ++e) {
+      std::vector<std::int64_t> pairs;  // of this source and expert, in order
+      for (std::int64_t pair = source * 30 * c.top_k; pair < (source + 1) * 30 * c.top_k; ++pair) {
+        if (routing.ids.flatten()[pair].item<std::int64_t>() == e) {
+          pairs.push_back(pair);
+        }
+      }
+      auto next = pairs.begin();
+      for (const plan::Route& route : plan.forward) {
+        if (route.source != source || route.expert != e) {
+          continue;
+        }
+        std::vector<std::int64_t> here(next, next + route.pairs);
+        next += route.pairs;
+        for (const auto pair : here) {
+          forward[static_cast<std::size_t>(route.rank)].insert(pair / c.top_k);
+        }
+        std::stable_sort(here.begin(), here.end(), [&](std::int64_t a, std::int64_t b) {
+          const at::Tensor gates = routing.gates.flatten();
+          return gates[a].item<float>() > gates[b].item<float>();
+        });
+        std::int32_t quota = 0;
+        for (const plan::Route& kept : plan.backward) {
+          if (kept.source == source && kept.expert == e && kept.rank == route.rank) {
+            quota = kept.pairs;
+          }
+        }
+        for (std::int32_t i = 0; i < quota; ++i) {
+          backward[static_cast<std::size_t>(route.rank)].insert(here[static_cast<std::size_t>(i)] /
+                                                                c.top_k);
+        }
+      }
+    }
+    const auto& work = *got.work[static_cast<std::size_t>(source)];
+    for (std::size_t rank = 0; rank < 4; ++rank) {
+      EXPECT_EQ(work.forward_rows[rank], static_cast<std::int32_t>(forward[rank].size()));
+      EXPECT_EQ(work.backward_rows[rank], static_cast<std::int32_t>(backward[rank].size()));
     }
   }
 }
