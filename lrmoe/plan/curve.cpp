@@ -30,8 +30,10 @@ double score_of_bin(int bin) {
   if (bin == 0) {
     return 0x1p-62;
   }
-  const auto exponent = static_cast<std::uint64_t>(1023 + kLowestExponent + (bin - 1) / 4);
-  const auto quarter = static_cast<std::uint64_t>((bin - 1) % 4);
+  constexpr std::uint64_t kFirstExponent = 1023 + kLowestExponent;
+  const auto place = static_cast<std::uint64_t>(bin - 1);
+  const std::uint64_t exponent = kFirstExponent + place / 4;
+  const std::uint64_t quarter = place % 4;
   return std::bit_cast<double>((exponent << 52) | ((2 * quarter + 1) << 49));
 }
 
