@@ -72,7 +72,7 @@ at::Tensor score(const ExpertsState& s, Wire& wire, const at::Tensor& delta) {
   } else if (options.metric == plan::Metric::random) {
     scores = random_scores(s);
   } else {
-    scores = score_pairs(options.metric, s.source_gates, delta, s.x, s.statistics);
+    scores = score_pairs(options.metric, s.source_gates, delta, s.x, s.statistics, s.out);
   }
   return shortlisted(s, scores).contiguous();
 }

@@ -13,6 +13,11 @@ at::Tensor squares(const at::Tensor& rows) {
   return wide.square().sum(-1);
 }
 
+bool needs_update_norm(const plan::LrmoeOptions& options) {
+  return options.metric == plan::Metric::update_norm ||
+         options.metric == plan::Metric::update_router;
+}
+
 }  // namespace
 
 bool needs_output_norm(const plan::LrmoeOptions& options) {
@@ -42,7 +47,7 @@ std::vector<std::uint8_t> shortlist_by_gate(const plan::LrmoeOptions& options,
 }
 
 int statistics_per_pair(const plan::LrmoeOptions& options) {
-  const int of_metric = options.metric == plan::Metric::update_norm ? 2
+  const int of_metric = needs_update_norm(options)                  ? 2
                         : options.metric == plan::Metric::down_norm ? 1
                                                                     : 0;
   return of_metric + (needs_output_norm(options) ? 1 : 0);
@@ -51,7 +56,7 @@ int statistics_per_pair(const plan::LrmoeOptions& options) {
 at::Tensor pair_statistics(const plan::LrmoeOptions& options, const at::Tensor& a,
                            const at::Tensor& gate_up, const at::Tensor& y, const at::Tensor& down,
                            std::span<const Group> groups) {
-  const bool update_norm = options.metric == plan::Metric::update_norm;
+  const bool update_norm = needs_update_norm(options);
   at::Tensor out =
       at::empty({a.size(0), statistics_per_pair(options)}, a.options().dtype(at::kFloat));
   if (needs_output_norm(options)) {
@@ -78,7 +83,7 @@ at::Tensor pair_statistics(const plan::LrmoeOptions& options, const at::Tensor& 
 }
 
 at::Tensor score_pairs(plan::Metric metric, const at::Tensor& gates, const at::Tensor& delta,
-                       const at::Tensor& x, const at::Tensor& statistics) {
+                       const at::Tensor& x, const at::Tensor& statistics, const at::Tensor& out) {
   const at::Tensor p = gates.to(at::kFloat);
   if (metric == plan::Metric::gate) {
     return p.flatten();
@@ -89,10 +94,17 @@ at::Tensor score_pairs(plan::Metric metric, const at::Tensor& gates, const at::T
       return base;
     case plan::Metric::down_norm:
       return base * statistics.select(1, 0).sqrt();
-    case plan::Metric::update_norm: {
-      const at::Tensor per_token = squares(x).to(at::kFloat).div_(static_cast<double>(x.size(1)));
-      const at::Tensor x_square = per_token.repeat_interleave(gates.size(1));
-      return base * (statistics.select(1, 0) + x_square * statistics.select(1, 1)).sqrt();
+    case plan::Metric::update_norm:
+    case plan::Metric::update_router: {
+      const std::int64_t k = gates.size(1);
+      const at::Tensor x_square =
+          squares(x).to(at::kFloat).div_(static_cast<double>(x.size(1))).repeat_interleave(k);
+      at::Tensor by_x = statistics.select(1, 1);
+      if (metric == plan::Metric::update_router) {
+        const at::Tensor mean_out = squares(out).to(at::kFloat) / p.sum(1).square();
+        by_x = by_x + mean_out.repeat_interleave(k);
+      }
+      return base * (statistics.select(1, 0) + x_square * by_x).sqrt();
     }
     default:
       throw InternalError("[score_pairs] this metric is not computed at the source");

@@ -7,6 +7,11 @@
 //   gate p; gate-grad p|delta|; down-norm p|delta||a|;
 //   update-norm p|delta| sqrt(|a|^2 + (|x|^2/d) q),
 //     q = |c*u*s'(g)|^2 + |c*silu(g)|^2, c_i = |Wd[:,i]|: E[S^2] for isotropic delta;
+//   update-router p|delta| sqrt(|a|^2 + (|x|^2/d) (q + |o|^2 / (sum p)^2)): what the
+//     pair adds to the router's update too. With the gradient `centred`
+//     (moe/router_gradient.h) that is p |x| |dp - b|, and b = <delta, o> / sum p has
+//     the mean square |delta|^2 |o|^2 / d / (sum p)^2. Without it pairs whose own
+//     update is small get a weight 1/pi that drowns the router (docs/evidence.md);
 //   exact S (an oracle: delta visits every pair's expert first);
 //   random: all equal when sampled, random numbers in mode top.
 #pragma once
@@ -43,9 +48,10 @@ at::Tensor pair_statistics(const plan::LrmoeOptions& options, const at::Tensor& 
                            std::span<const Group> groups);
 
 /// At the source: scores [T * k] fp32 (metrics other than exact and random).
-///   gates: p [T, k]; delta, x: [T, d]; statistics: [T * k, n] in order of pairs.
+///   gates: p [T, k]; delta, x: [T, d]; statistics: [T * k, n] in order of pairs;
+///   out: o [T, d] (update-router).
 at::Tensor score_pairs(plan::Metric metric, const at::Tensor& gates, const at::Tensor& delta,
-                       const at::Tensor& x, const at::Tensor& statistics);
+                       const at::Tensor& x, const at::Tensor& statistics, const at::Tensor& out);
 
 /// S^2 / p^2 per pair, fp32 [P]: times the squared coefficient it is a pair's
 /// exact contribution. All arguments by pair: delta, x [P, d]; a, r [P, n];

@@ -11,7 +11,15 @@ enum class SelectMode : std::uint8_t { sampled, top };
 /// What the forward pass leaves for the backward pass (docs/design.md, "Memory").
 enum class Activations : std::uint8_t { keep, recompute };
 /// Estimate of a pair's share in its expert's update.
-enum class Metric : std::uint8_t { gate, gate_grad, down_norm, update_norm, exact, random };
+enum class Metric : std::uint8_t {
+  gate,
+  gate_grad,
+  down_norm,
+  update_norm,
+  update_router,
+  exact,
+  random
+};
 enum class ShortlistBy : std::uint8_t { gate, output };
 enum class RouterGradient : std::uint8_t { centred, remainder, kept, exact };
 
@@ -19,7 +27,7 @@ struct LrmoeOptions {
   double ratio = 0.25;    // rho: share of the pairs that the backward pass keeps; 1: all
   double variance = 0.0;  // above 0: ceiling on the predicted added variance, in place of ratio
   SelectMode mode = SelectMode::sampled;
-  Metric metric = Metric::update_norm;
+  Metric metric = Metric::update_router;
   double shortlist = 1.0;  // share of the pairs that may be selected at all; 1: off
   ShortlistBy shortlist_by = ShortlistBy::gate;
   RouterGradient router_gradient = RouterGradient::centred;

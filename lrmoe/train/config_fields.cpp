@@ -296,6 +296,7 @@ void add_lrmoe(std::vector<Field>& fields) {
                                 {"gate-grad", plan::Metric::gate_grad},
                                 {"down-norm", plan::Metric::down_norm},
                                 {"update-norm", plan::Metric::update_norm},
+                                {"update-router", plan::Metric::update_router},
                                 {"exact", plan::Metric::exact},
                                 {"random", plan::Metric::random}});
   section.real("shortlist", &LrmoeOptions::shortlist, kShare);

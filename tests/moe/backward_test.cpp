@@ -52,8 +52,9 @@ TEST(Backward, ForwardOutputsHaveTheSameBitsWhateverIsKept) {
   const at::Tensor x = testing::randn({50, c.hidden}, 22);
   std::vector<plan::LrmoeOptions> all;
   for (const double ratio : {1.0, 0.5, 0.1}) {
-    for (const auto metric : {Metric::gate, Metric::gate_grad, Metric::down_norm,
-                              Metric::update_norm, Metric::exact, Metric::random}) {
+    for (const auto metric :
+         {Metric::gate, Metric::gate_grad, Metric::down_norm, Metric::update_norm,
+          Metric::update_router, Metric::exact, Metric::random}) {
       for (const auto mode : {plan::SelectMode::sampled, plan::SelectMode::top}) {
         for (const auto activations : {Activations::keep, Activations::recompute}) {
           plan::LrmoeOptions o = sampled(ratio, activations);

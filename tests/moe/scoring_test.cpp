@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/moe/reference.h"
 
 namespace lrmoe {
@@ -64,9 +66,24 @@ TEST(Scoring, UpdateNormIsTheRootMeanSquareOverIsotropicDelta) {
   mean *= 0.3 * 0.3 / kDraws;
   const at::Tensor unit = pair.delta / pair.delta.norm();
   const double score = moe::score_pairs(options.metric, at::full({1, 1}, 0.3, at::kDouble),
-                                        unit.unsqueeze(0), pair.x.unsqueeze(0), statistics)
+                                        unit.unsqueeze(0), pair.x.unsqueeze(0), statistics, {})
                            .item<double>();
   EXPECT_NEAR(score * score, mean, 0.05 * mean);
+}
+
+TEST(Scoring, UpdateRouterAddsWhatCentringPutsIntoTheRoutersRow) {
+  // One token, two pairs: by hand, |delta| = 5, |x|^2 / d = 2, |o|^2 / (0.75)^2 = 32.
+  const at::Tensor gates = at::tensor({0.5, 0.25}, at::kDouble).view({1, 2});
+  const at::Tensor delta = at::tensor({3.0, 4.0}, at::kDouble).view({1, 2});
+  const at::Tensor x = at::tensor({0.0, 2.0}, at::kDouble).view({1, 2});
+  const at::Tensor o = at::tensor({3.0, 3.0}, at::kDouble).view({1, 2});
+  const at::Tensor statistics = at::tensor({4.0, 1.0, 9.0, 3.0}, at::kFloat).view({2, 2});
+  const at::Tensor got =
+      moe::score_pairs(plan::Metric::update_router, gates, delta, x, statistics, o);
+  const at::Tensor want = at::tensor(
+      {0.5 * 5 * std::sqrt(4.0 + 2 * (1.0 + 32.0)), 0.25 * 5 * std::sqrt(9.0 + 2 * (3.0 + 32.0))},
+      at::kFloat);
+  EXPECT_TRUE(at::allclose(got, want)) << got;
 }
 
 TEST(Scoring, CheaperMetricsAreWhatTheirNamesSay) {
@@ -75,7 +92,7 @@ TEST(Scoring, CheaperMetricsAreWhatTheirNamesSay) {
   const at::Tensor x = at::ones({1, 2}, at::kDouble);
   const at::Tensor statistics = at::tensor({4.0, 9.0}, at::kFloat).view({2, 1});
   const auto scores = [&](plan::Metric metric) {
-    return moe::score_pairs(metric, gates, delta, x, statistics);
+    return moe::score_pairs(metric, gates, delta, x, statistics, {});
   };
   EXPECT_TRUE(at::allclose(scores(plan::Metric::gate), at::tensor({0.5, 0.25}, at::kFloat)));
   EXPECT_TRUE(at::allclose(scores(plan::Metric::gate_grad), at::tensor({2.5, 1.25}, at::kFloat)));

@@ -1,4 +1,4 @@
-// What a selection costs in training: of as many pairs, a sample by update-norm is
+// What a selection costs in training: of as many pairs, a sample by the metric is
 // better than a uniform one, and the largest scores without weights ruin the run.
 // bench/selection.sh compares the same on the demo's model.
 #include <gtest/gtest.h>
