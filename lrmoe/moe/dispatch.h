@@ -65,8 +65,6 @@ struct Dispatch {
   at::Tensor row_pairs;
   at::Tensor row_begin;  // [N' + 1] int64
 
-  std::int64_t pairs_here() const { return arrival.numel(); }
-  std::int64_t rows_here() const { return row_begin.numel() - 1; }
   /// Bytes of index data sent to other ranks to build this.
   std::int64_t index_bytes = 0;
 };
