@@ -90,4 +90,22 @@ inline TrainOptions options_for(const Config& config, const TemporaryFolder& fol
   return options;
 }
 
+/// A model on which a selection's price shows within seconds; the text is the caller's.
+inline Config small_config() {
+  Config config;
+  config.model.layers = 3;
+  config.model.hidden = 64;
+  config.model.heads = 4;
+  config.model.kv_heads = 4;
+  config.model.experts = 16;
+  config.model.top_k = 2;
+  config.model.expert_width = 32;
+  config.model.sequence = 64;
+  config.train.tokens_per_step = 1024;
+  config.train.warmup = 10;
+  config.train.evaluate_every = 0;
+  config.train.evaluate_tokens = 1024;
+  return config;
+}
+
 }  // namespace lrmoe::train::testing_runs

@@ -49,21 +49,9 @@ double spearman(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 Config scored_config(const TemporaryFolder& folder) {
-  Config config;
+  Config config = testing_runs::small_config();
   config.data.path = testing_runs::real_text(folder);
-  config.model.layers = 3;
-  config.model.hidden = 64;
-  config.model.heads = 4;
-  config.model.kv_heads = 4;
-  config.model.experts = 16;
-  config.model.top_k = 2;
-  config.model.expert_width = 32;
-  config.model.sequence = 64;
   config.train.steps = 60;
-  config.train.tokens_per_step = 1024;
-  config.train.warmup = 10;
-  config.train.evaluate_every = 0;
-  config.train.evaluate_tokens = 1024;
   config.strategy.name = "lrmoe";
   return config;
 }

@@ -14,24 +14,12 @@ using testing_runs::options_for;
 using testing_runs::TemporaryFolder;
 
 Config compared_config(const TemporaryFolder& folder) {
-  Config config;
+  Config config = testing_runs::small_config();
   config.data.path = folder / "text.txt";
   // Most of its bytes follow from those before and some are free choices, so the
   // pairs' contributions differ by far more than their gates.
   std::ofstream(config.data.path) << testing_runs::sentences(1000000);
-  config.model.layers = 3;
-  config.model.hidden = 64;
-  config.model.heads = 4;
-  config.model.kv_heads = 4;
-  config.model.experts = 16;
-  config.model.top_k = 2;
-  config.model.expert_width = 32;
-  config.model.sequence = 64;
   config.train.steps = 200;
-  config.train.tokens_per_step = 1024;
-  config.train.warmup = 10;
-  config.train.evaluate_every = 0;
-  config.train.evaluate_tokens = 1024;
   return config;
 }
 
