@@ -18,9 +18,11 @@ logged() {
 }
 
 packages=(g++ cmake ninja-build ccache perl perl-doc libtomlplusplus-dev libcli11-dev
-  nlohmann-json3-dev libspdlog-dev libgtest-dev libbenchmark-dev)
+  nlohmann-json3-dev libspdlog-dev libgtest-dev libbenchmark-dev libpng-dev librapidcheck-dev
+  libglpk-dev liblemon-dev)
 [ "${1:-}" = --lint ] && packages+=(clang-format clang-tidy-16)  # clang-tidy 14 fails on std::ranges
-[ "${1:-}" = --test ] && packages+=(chromium fonts-dejavu-core)  # the report is looked at in a browser
+# Tests look at the report in a browser, fuzz with clang and compare its plans with g++'s.
+[ "${1:-}" = --test ] && packages+=(chromium fonts-dejavu-core clang libclang-rt-14-dev)
 
 system=$( . /etc/os-release 2> /dev/null && printf '%s %s %s' "${ID:-}" "${VERSION_ID:-99}" "${PRETTY_NAME:-}" || true)
 read -r id version name <<< "${system:-unknown 0 an unknown system}"
@@ -73,6 +75,11 @@ if ! cmp -s python/requirements.txt .venv/requirements.txt || [ ! -x .venv/bin/p
   logged "$python" -m venv --clear .venv
   logged .venv/bin/python -m pip install -r python/requirements.txt
   cp python/requirements.txt .venv/requirements.txt
+fi
+if [ "${1:-}" = --test ] && ! cmp -s python/requirements-test.txt .venv/requirements-test.txt; then
+  echo "setup: adding $(grep -v '^#' python/requirements-test.txt | xargs) to .venv"
+  logged .venv/bin/python -m pip install -r python/requirements-test.txt
+  cp python/requirements-test.txt .venv/requirements-test.txt
 fi
 # So that .venv/bin/python -m lrmoe.tensorboard works from anywhere.
 for packages_folder in .venv/lib/python3*/site-packages; do
