@@ -80,6 +80,7 @@ class Lrmoe final : public Strategy {
     const MinMaxSplit split = min_max_split(cluster, input.demand, instances);
     plan.forward = assign_sources(cluster, input.demand, split.loads);
     plan.backward = plan.forward;
+    plan.activations = options_.activations;
     if (!input.evaluate) {
       keep_part(plan, options_, input);
     }
@@ -107,6 +108,7 @@ class SymiSampled final : public Strategy {
   }
   Plan route(const RouteInput& input) const override {
     Plan plan = route_evenly(name(), input, kNoCapacity);
+    plan.activations = options_.activations;
     if (!input.evaluate) {
       keep_part(plan, options_, input);
     }

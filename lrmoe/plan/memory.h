@@ -16,6 +16,7 @@ struct MemoryModel {
   std::int64_t activation_bytes = 2;  // per element of what is sent, kept and computed
   std::int64_t gate_bytes = 4;        // per gate
   Activations activations = Activations::keep;
+  int chunks = 1;  // parts in which both passes run, one after the other
 };
 
 /// Rows (tokens, each once per rank) that `tokens` tokens send to a rank with

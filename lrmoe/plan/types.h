@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "lrmoe/plan/options.h"
+
 namespace lrmoe::plan {
 
 /// A row-major table.
@@ -98,12 +100,16 @@ struct Plan {
   Placement placement;
   Split forward;
   Split backward;
-  bool keep_all = true;             // backward == forward and no cells
-  bool score = false;               // pairs are scored though all are kept: the guard wants to know
-  bool listed = false;              // the cells hold only the pairs that RouteInput::listed counts
-  std::vector<Cell> cells;          // empty when keep_all
-  std::int64_t draw = 0;            // u in [0, 1), in 2^-kQuotaBits
-  double added_variance = 0.0;      // predicted from the score curves
+  bool keep_all = true;         // backward == forward and no cells
+  bool score = false;           // pairs are scored though all are kept: the guard wants to know
+  bool listed = false;          // the cells hold only the pairs that RouteInput::listed counts
+  std::vector<Cell> cells;      // empty when keep_all
+  std::int64_t draw = 0;        // u in [0, 1), in 2^-kQuotaBits
+  double added_variance = 0.0;  // predicted from the score curves
+  /// How the layer runs: what the forward pass leaves, and in how many chunks of
+  /// tokens both passes go (fewer bytes at once, the same results).
+  Activations activations = Activations::keep;
+  int chunks = 1;
   std::vector<MemoryTerms> memory;  // [R], filled when a memory model was given
   std::vector<std::string> notes;   // what was given up, and why
 };
