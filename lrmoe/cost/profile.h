@@ -1,6 +1,5 @@
 // Hardware profiles: what the virtual cluster's clock knows of a machine
-// (docs/clock.md). Peaks are from public data sheets; what is reached of them is
-// an assumption, not a measurement.
+// (docs/clock.md). They are written as TOML (cost/profile_toml.h).
 #pragma once
 
 #include <string>
@@ -38,9 +37,14 @@ struct Profile {
   double efficiency(double rows) const;
 };
 
+/// The built-in ones.
 std::vector<std::string> profile_names();
 
-/// InputError for an unknown name; it lists those that exist.
+/// Whether the name is a file's: it ends in ".toml".
+bool is_profile_file(std::string_view name);
+
+/// The built-in profile of this name, or the one in this file. InputError for an
+/// unknown name (it lists those that exist) and as parse_profile.
 Profile find_profile(std::string_view name);
 
 }  // namespace lrmoe::cost

@@ -56,7 +56,7 @@ struct LrmoeTrainConfig {
 
 /// By which clock the run's seconds are told (train/config_clock.h).
 struct ClockConfig {
-  std::string profile = "measured";  // or one of cost::profile_names()
+  std::string profile = "measured";  // or a profile's name or TOML file (cost/profile.h)
   std::string shape = "own";         // one of cost::shape_names()
   double scale = 1;                  // tokens that each token of the run stands for
   int ranks_per_node = -1;           // -1: the profile's; 0: all ranks in one node

@@ -327,13 +327,21 @@ void add_lrmoe(std::vector<Field>& fields) {
 
 void add_clock(std::vector<Field>& fields) {
   Section section(fields, "clock", &Config::clock);
-  std::vector<std::pair<std::string, std::string>> profiles{{"measured", "measured"},
-                                                            {"", "measured"}};
-  for (const std::string& name : cost::profile_names()) {
-    profiles.emplace_back(name, name);
-  }
-  section.choice<std::string>("profile", &ClockConfig::profile, profiles).expected =
-      "measured (wall time) or one of " + join(cost::profile_names());
+  Field& profile = section.text("profile", &ClockConfig::profile,
+                                "measured (wall time), one of " + join(cost::profile_names()) +
+                                    ", or a TOML file with a profile (NAME.toml)");
+  profile.set = [](Config& config, const Value& value) {
+    const auto* name = std::get_if<std::string>(&value);
+    if (name == nullptr) {
+      return false;
+    }
+    const std::vector<std::string> names = cost::profile_names();
+    const bool measured = name->empty() || *name == "measured";
+    const bool known = measured || cost::is_profile_file(*name) ||
+                       std::find(names.begin(), names.end(), *name) != names.end();
+    config.clock.profile = measured ? "measured" : known ? *name : config.clock.profile;
+    return known;
+  };
   std::vector<std::pair<std::string, std::string>> shapes;
   for (const std::string& name : cost::shape_names()) {
     shapes.emplace_back(name, name);

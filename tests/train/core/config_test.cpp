@@ -238,8 +238,9 @@ TEST(Config, TheClockIsMeasuredOrAProfile) {
   EXPECT_EQ(virtual_clock(other)->shape.hidden, 2048);
 
   EXPECT_EQ(message_of("[clock]\nprofile = \"h100\"\n"),
-            "a.toml:2: clock.profile = \"h100\" will not do; it takes measured (wall time) or one "
-            "of h200-nvlink, h200-ib, a100-ib, this-machine");
+            "a.toml:2: clock.profile = \"h100\" will not do; it takes measured (wall time), "
+            "one of a100-ib, h200-ib, h200-nvlink, this-machine, or a TOML file with a profile "
+            "(NAME.toml)");
   EXPECT_EQ(
       message_of("", {"clock.shape=qwen3"})
           .find("--set clock.shape=qwen3: clock.shape = qwen3 will not do; it takes one of own, "
