@@ -65,15 +65,19 @@ AtomicFile::~AtomicFile() {
   }
 }
 
-void AtomicFile::commit() {
-  file_->sync();
-  file_->close();
+void AtomicFile::publish() {
   if (temporary_.empty()) {
     return;
   }
   rename_path(temporary_, target_);
   temporary_.clear();
   sync_path(folder_of(target_));
+}
+
+void AtomicFile::commit() {
+  file_->sync();
+  file_->close();
+  publish();
 }
 
 void write_file(const fs::path& path, std::string_view contents) {

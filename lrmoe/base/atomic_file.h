@@ -24,6 +24,10 @@ class AtomicFile {
 
   void write(std::span<const std::byte> bytes) { file_->write(bytes); }
   void write(std::string_view text) { file_->write(text); }
+  void write_at(std::uint64_t at, std::span<const std::byte> bytes) { file_->write_at(at, bytes); }
+  void sync() { file_->sync(); }
+  /// Puts what was written in the target's place at once; writing goes on there.
+  void publish();
   void commit();
 
  private:

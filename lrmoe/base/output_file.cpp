@@ -97,6 +97,22 @@ void OutputFile::write(std::string_view text) {
   write(std::as_bytes(std::span(text)));
 }
 
+void OutputFile::write_at(std::uint64_t at, std::span<const std::byte> bytes) {
+  LRMOE_ASSERT(descriptor_ >= 0, "write to a closed file " + shown_.string());
+  while (!bytes.empty()) {
+    const ssize_t written =
+        ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(at));
+    if (written < 0 && errno == EINTR) {
+      continue;
+    }
+    if (written <= 0) {
+      throw_file_error("write", shown_, written == 0 ? EIO : errno);
+    }
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+    at += static_cast<std::uint64_t>(written);
+  }
+}
+
 void OutputFile::sync() {
   // Pipes and devices cannot be synced (EINVAL); they hold nothing to lose.
   if (::fsync(descriptor_) != 0 && errno != EINVAL && errno != EROFS) {

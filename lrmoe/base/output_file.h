@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -23,6 +24,8 @@ class OutputFile {
 
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
+  /// At a place of the file, wherever the next write() goes; not in append mode.
+  void write_at(std::uint64_t at, std::span<const std::byte> bytes);
   /// Has the disk hold what was written.
   void sync();
   void close();

@@ -189,7 +189,14 @@ std::size_t size_of(std::string_view dtype) {
 Reader::Reader(const std::filesystem::path& path) : name_(quote(path.string())) {
   auto mapped = std::make_shared<const MappedFile>(path);
   mapping_ = mapped;
-  const std::span<const std::byte> file = mapped->bytes();
+  parse(mapped->bytes());
+}
+
+Reader::Reader(std::span<const std::byte> file, const std::string& name) : name_(quote(name)) {
+  parse(file);
+}
+
+void Reader::parse(std::span<const std::byte> file) {
   const std::string where = name_ + ": ";
   if (file.size() < kLengthBytes) {
     throw InputError(where + "no safetensors file: it has " + std::to_string(file.size()) +

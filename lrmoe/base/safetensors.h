@@ -31,12 +31,14 @@ struct Tensor {
 /// Bytes of one element; 0 for a name that the format does not have.
 std::size_t size_of(std::string_view dtype);
 
-/// A file, mapped into memory: the spans live as long as the reader.
+/// A file, mapped into memory: the spans live as long as the reader or a copy of it.
 class Reader {
  public:
   /// Checks the whole header: its length and JSON, every name once, dtype, shape
   /// and offsets; the tensors cover the data without gap or overlap.
   explicit Reader(const std::filesystem::path& path);
+  /// A file's bytes, which outlive the reader; `name` stands in messages.
+  Reader(std::span<const std::byte> file, const std::string& name);
 
   /// In the order of their bytes.
   const std::vector<Tensor>& tensors() const { return tensors_; }
@@ -49,6 +51,8 @@ class Reader {
   const Tensor& at(std::string_view name) const;
 
  private:
+  void parse(std::span<const std::byte> file);
+
   std::string name_;  // of the file, as messages show it
   std::shared_ptr<const void> mapping_;
   std::vector<Tensor> tensors_;
