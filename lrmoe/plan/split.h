@@ -19,14 +19,12 @@ struct MinMaxSplit {
   std::int64_t largest = 0;  // load of the fullest rank
 };
 
-/// Exact: no split over these instances has a smaller `largest`. Starts at the
-/// mean; while the maximum flow leaves pairs over, the minimum cut names experts
-/// whose ranks are too few, and the threshold rises to what these need.
+/// Exact: no split over these instances has a smaller `largest` (balance.h).
 MinMaxSplit min_max_split(std::span<const std::int64_t> pairs, const Instances& instances,
                           int ranks);
 
 /// The same for pairs [R, E] of the sources; flow starts with what can stay on
-/// its rank, then on its node, so that of the optimal splits a local one is taken.
+/// its rank, then on its node, so that of the optimal splits a local one is taken, not always the most local.
 MinMaxSplit min_max_split(const Cluster& cluster, const Counts& pairs, const Instances& instances);
 
 }  // namespace lrmoe::plan

@@ -1,0 +1,264 @@
+#include "lrmoe/plan/balance.h"
+
+#include <algorithm>
+
+#include "lrmoe/base/error.h"
+
+namespace lrmoe::plan {
+namespace {
+
+std::size_t at(std::int32_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+}  // namespace
+
+void Balancer::start(const InstanceIndex& index, std::span<const std::int64_t> pairs,
+                     std::span<std::int64_t> loads) {
+  index_ = &index;
+  flow_ = loads;
+  std::fill(loads.begin(), loads.end(), 0);
+  left_.assign(pairs.begin(), pairs.end());
+  load_.assign(at(index.ranks), 0);
+  multi_.clear();
+  left_over_ = 0;
+  for (std::int32_t e = 0; e < index.experts; ++e) {
+    const std::int32_t first = index.begin[at(e)];
+    const std::int32_t count = index.begin[at(e) + 1] - first;
+    LRMOE_ASSERT(count > 0 || pairs[at(e)] == 0, "[split] an expert with pairs has no instance");
+    if (count == 1) {
+      loads[at(first)] = pairs[at(e)];
+      load_[at(index.rank[at(first)])] += pairs[at(e)];
+      left_[at(e)] = 0;
+    } else if (pairs[at(e)] > 0) {
+      multi_.push_back(e);
+      left_over_ += pairs[at(e)];
+    }
+  }
+  fixed_ = load_;
+  multi_begin_.clear();
+  multi_at_.clear();
+  for (std::int32_t r = 0; r < index.ranks; ++r) {
+    multi_begin_.push_back(static_cast<std::int32_t>(multi_at_.size()));
+    for (const std::int32_t i : index.on_rank(r)) {
+      if (left_[at(index.expert[at(i)])] > 0) {
+        multi_at_.push_back(i);
+      }
+    }
+  }
+  multi_begin_.push_back(static_cast<std::int32_t>(multi_at_.size()));
+}
+
+std::int64_t Balancer::give(std::int32_t instance, std::int64_t amount) {
+  const std::size_t e = at(index_->expert[at(instance)]);
+  const std::size_t r = at(index_->rank[at(instance)]);
+  amount = std::min({amount, left_[e], threshold_ - load_[r]});
+  if (amount <= 0) {
+    return 0;
+  }
+  flow_[at(instance)] += amount;
+  left_[e] -= amount;
+  load_[r] += amount;
+  left_over_ -= amount;
+  return amount;
+}
+
+void Balancer::seed_local(std::span<const std::int64_t> local,
+                          std::span<const std::int64_t> node_pairs, int ranks_per_node) {
+  if (!local.empty()) {
+    for (const std::int32_t e : multi_) {
+      for (std::int32_t i = index_->begin[at(e)]; i < index_->begin[at(e) + 1]; ++i) {
+        give(i, local[at(i)]);
+      }
+    }
+  }
+  if (node_pairs.empty()) {
+    return;
+  }
+  for (const std::int32_t e : multi_) {
+    const std::int32_t end = index_->begin[at(e) + 1];
+    for (std::int32_t i = index_->begin[at(e)]; i < end;) {
+      const std::int32_t node = index_->rank[at(i)] / ranks_per_node;
+      std::int64_t open = node_pairs[at(node * index_->experts + e)];
+      std::int32_t last = i;
+      for (; last < end && index_->rank[at(last)] / ranks_per_node == node; ++last) {
+        open -= flow_[at(last)];
+      }
+      for (; i < last; ++i) {
+        open -= give(i, open);
+      }
+    }
+  }
+}
+
+/// What is left of each expert fills its ranks up to one height.
+void Balancer::level_out() {
+  for (const std::int32_t e : multi_) {
+    const std::int64_t amount = left_[at(e)];
+    if (amount == 0) {
+      continue;
+    }
+    heights_.clear();
+    const std::int32_t end = index_->begin[at(e) + 1];
+    for (std::int32_t i = index_->begin[at(e)]; i < end; ++i) {
+      heights_.push_back(load_[at(index_->rank[at(i)])]);
+    }
+    std::sort(heights_.begin(), heights_.end());
+    std::int64_t below = 0;
+    std::int64_t height = 0;
+    for (std::size_t n = 1; n <= heights_.size(); ++n) {
+      below += heights_[n - 1];
+      const auto count = static_cast<std::int64_t>(n);
+      height = (amount + below + count - 1) / count;
+      if (n == heights_.size() || height <= heights_[n]) {
+        break;
+      }
+    }
+    for (std::int32_t i = index_->begin[at(e)]; i < end; ++i) {
+      give(i, height - load_[at(index_->rank[at(i)])]);
+    }
+  }
+}
+
+bool Balancer::reach() {
+  expert_level_.assign(at(index_->experts), kFar);
+  rank_level_.assign(at(index_->ranks), kFar);
+  queue_.clear();
+  for (const std::int32_t e : multi_) {
+    if (left_[at(e)] > 0) {
+      expert_level_[at(e)] = 0;
+      queue_.push_back(e);
+    }
+  }
+  bool room = false;
+  std::size_t head = 0;
+  // One layer of experts at a time, until a layer of ranks has room.
+  while (head < queue_.size() && !room) {
+    const std::size_t layer_end = queue_.size();
+    for (; head < layer_end; ++head) {
+      const std::int32_t e = queue_[head];
+      const std::int32_t level = expert_level_[at(e)];
+      for (std::int32_t i = index_->begin[at(e)]; i < index_->begin[at(e) + 1]; ++i) {
+        const std::int32_t r = index_->rank[at(i)];
+        if (rank_level_[at(r)] != kFar) {
+          continue;
+        }
+        rank_level_[at(r)] = level + 1;
+        room = room || load_[at(r)] < threshold_;
+        for (std::int32_t m = multi_begin_[at(r)]; m < multi_begin_[at(r) + 1]; ++m) {
+          const std::int32_t other = index_->expert[at(multi_at_[at(m)])];
+          if (expert_level_[at(other)] == kFar && flow_[at(multi_at_[at(m)])] > 0) {
+            expert_level_[at(other)] = level + 2;
+            queue_.push_back(other);
+          }
+        }
+      }
+    }
+  }
+  return room;
+}
+
+std::int64_t Balancer::push_rank(std::int32_t r, std::int64_t limit) {
+  std::int64_t sent = std::min(limit, std::max<std::int64_t>(threshold_ - load_[at(r)], 0));
+  load_[at(r)] += sent;
+  const std::int32_t level = rank_level_[at(r)];
+  for (auto& m = rank_next_[at(r)]; m < multi_begin_[at(r) + 1] && sent < limit; ++m) {
+    const std::int32_t i = multi_at_[at(m)];
+    const std::int32_t e = index_->expert[at(i)];
+    if (expert_level_[at(e)] == level + 1 && flow_[at(i)] > 0) {
+      const std::int64_t moved = push_expert(e, std::min(limit - sent, flow_[at(i)]));
+      flow_[at(i)] -= moved;
+      sent += moved;
+      if (sent == limit) {
+        break;  // this way may have more to give
+      }
+    }
+  }
+  return sent;
+}
+
+std::int64_t Balancer::push_expert(std::int32_t e, std::int64_t limit) {
+  std::int64_t sent = 0;
+  const std::int32_t level = expert_level_[at(e)];
+  for (auto& i = expert_next_[at(e)]; i < index_->begin[at(e) + 1]; ++i) {
+    const std::int32_t r = index_->rank[at(i)];
+    if (rank_level_[at(r)] == level + 1) {
+      const std::int64_t moved = push_rank(r, limit - sent);
+      flow_[at(i)] += moved;
+      sent += moved;
+      if (sent == limit) {
+        break;
+      }
+    }
+  }
+  return sent;
+}
+
+void Balancer::run() {
+  while (left_over_ > 0 && reach()) {
+    expert_next_.assign(index_->begin.begin(), index_->begin.end() - 1);
+    rank_next_.assign(multi_begin_.begin(), multi_begin_.end() - 1);
+    for (const std::int32_t e : multi_) {
+      if (left_[at(e)] > 0) {
+        const std::int64_t sent = push_expert(e, left_[at(e)]);
+        left_[at(e)] -= sent;
+        left_over_ -= sent;
+      }
+    }
+  }
+}
+
+/// After a run that left pairs over: its cut's experts have all their ranks in the cut.
+void Balancer::raise(std::span<const std::int64_t> pairs) {
+  std::int64_t stuck = 0;
+  std::int64_t full = 0;
+  for (const std::int32_t e : multi_) {
+    stuck += expert_level_[at(e)] != kFar ? pairs[at(e)] : 0;
+  }
+  for (std::size_t r = 0; r < load_.size(); ++r) {
+    if (rank_level_[r] != kFar) {
+      stuck += fixed_[r];
+      ++full;
+    }
+  }
+  const std::int64_t next = (stuck + full - 1) / full;
+  LRMOE_ASSERT(next > threshold_, "[split] the threshold does not rise");
+  threshold_ = next;
+}
+
+std::int64_t Balancer::split(const InstanceIndex& index, std::span<const std::int64_t> pairs,
+                             std::span<const std::int64_t> local,
+                             std::span<const std::int64_t> node_pairs, int ranks_per_node,
+                             std::span<std::int64_t> loads) {
+  start(index, pairs, loads);
+  std::int64_t all = left_over_;
+  std::int64_t largest = 0;
+  for (const std::int64_t load : fixed_) {
+    all += load;
+    largest = std::max(largest, load);
+  }
+  threshold_ = std::max((all + index.ranks - 1) / index.ranks, largest);
+  seed_local(local, node_pairs, ranks_per_node);
+  level_out();
+  run();
+  while (left_over_ > 0) {
+    raise(pairs);
+    run();
+  }
+  return *std::max_element(load_.begin(), load_.end());
+}
+
+std::int64_t Balancer::fill(const InstanceIndex& index, std::span<const std::int64_t> pairs,
+                            std::int64_t threshold, std::span<std::int64_t> loads) {
+  start(index, pairs, loads);
+  threshold_ = threshold;
+  std::int64_t beyond = 0;  // of fixed load
+  for (const std::int64_t load : fixed_) {
+    beyond += std::max<std::int64_t>(load - threshold, 0);
+  }
+  level_out();
+  run();
+  return beyond + left_over_;
+}
+
+}  // namespace lrmoe::plan
