@@ -63,14 +63,15 @@ std::optional<cost::ClockOptions> virtual_clock(const Config& config) {
 cost::Rest rest_of_model(const Config& config) {
   const model::ModelConfig& m = config.model;
   const double d = m.hidden;
-  const double kv = d / m.heads * m.kv_heads;
+  const double q = static_cast<double>(m.heads) * m.width_of_head();
+  const double kv = static_cast<double>(m.kv_heads) * m.width_of_head();
   cost::Rest own;
   own.layers = m.layers;
-  own.attention = 2 * d * d + 2 * d * kv;
-  own.queries = 2 * d;
-  own.qkv = 2 * d + 2 * kv;
+  own.attention = 2 * d * q + 2 * d * kv;
+  own.queries = 2 * q;
+  own.qkv = 2 * q + 2 * kv;
   own.shared = 3 * d * m.shared_experts * m.expert_width;
-  own.dense = 3 * d * (m.dense_width > 0 ? m.dense_width : m.top_k * m.expert_width);
+  own.dense = 3 * d * m.width_of_dense();
   own.vocabulary = m.vocabulary;
   return cost::find_rest(config.clock.shape, own);
 }
