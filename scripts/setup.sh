@@ -18,7 +18,7 @@ logged() {
 }
 
 packages=(g++ cmake ninja-build ccache perl perl-doc libtomlplusplus-dev libcli11-dev
-  nlohmann-json3-dev libspdlog-dev libgtest-dev libbenchmark-dev libpng-dev librapidcheck-dev
+  nlohmann-json3-dev libspdlog-dev libgtest-dev libbenchmark-dev libpng-dev libssl-dev librapidcheck-dev
   libglpk-dev liblemon-dev)
 [ "${1:-}" = --lint ] && packages+=(clang-format clang-tidy-16)  # clang-tidy 14 fails on std::ranges
 # Tests look at the report in a browser, fuzz with clang and compare its plans with g++'s.
