@@ -10,8 +10,8 @@
 #include "lrmoe/plan/even.h"
 #include "lrmoe/plan/fixed_point.h"
 #include "lrmoe/plan/keep.h"
-#include "lrmoe/plan/place.h"
 #include "lrmoe/plan/quota.h"
+#include "lrmoe/plan/robust.h"
 #include "lrmoe/plan/split.h"
 #include "lrmoe/plan/symi.h"
 
@@ -26,13 +26,8 @@ class Lrmoe final : public Strategy {
 
   Placement initial(const Cluster& cluster) const override {
     check_cluster(cluster);
-    const std::vector<std::int64_t> even(static_cast<std::size_t>(cluster.experts), cluster.ranks);
-    if (auto placement = pack_even(even, cluster.ranks, cluster.slots)) {
-      return *std::move(placement);
-    }
-    std::vector<std::int32_t> once(even.size());
-    std::iota(once.begin(), once.end(), 0);
-    return pack_balanced(even, once, cluster.ranks, cluster.slots, true);
+    const std::vector<std::int64_t> even(static_cast<std::size_t>(cluster.experts), 1);
+    return place_robust(cluster, even, even);
   }
 
   Placement place(const Cluster& cluster, const Counts& demand, const Placement& present,
@@ -42,15 +37,7 @@ class Lrmoe final : public Strategy {
     }
     const auto pairs = pairs_per_expert(demand);
     const auto quota = quota_without_ranks(curves, pairs, quota_settings(options_, curves, pairs));
-    // Work per pair in multiples of 2dn FLOPs: forward 3; backward 6, and 2 more
-    // where g and u are computed again.
-    const std::int64_t again = options_.activations == Activations::recompute ? 8 : 6;
-    std::vector<std::int64_t> forward, backward;
-    for (std::size_t e = 0; e < pairs.size(); ++e) {
-      forward.push_back(3 * pairs[e] * kWorkUnits);
-      backward.push_back(mul_div(quota[e], again * kWorkUnits, kOne));
-    }
-    return choose_placement(cluster, forward, backward, present);
+    return place_robust(cluster, pairs, quota);
   }
 
   Plan route(const RouteInput& input) const override {
@@ -75,8 +62,6 @@ class Lrmoe final : public Strategy {
   }
 
  private:
-  static constexpr std::int64_t kWorkUnits = 256;  // so that small quotas do not vanish
-
   LrmoeOptions options_;
 };
 

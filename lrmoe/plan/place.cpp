@@ -2,19 +2,13 @@
 
 #include <algorithm>
 #include <numeric>
-#include <tuple>
 
 #include "lrmoe/base/error.h"
-#include "lrmoe/plan/split.h"
 
 namespace lrmoe::plan {
 namespace {
 
 constexpr int kShareBits = 16;  // an instance's share of a weight, in 2^-16
-
-std::int64_t sum(std::span<const std::int64_t> values) {
-  return std::accumulate(values.begin(), values.end(), std::int64_t{0});
-}
 
 /// Slots that fill up rank by rank.
 class Packing {
@@ -78,17 +72,6 @@ class Packing {
   std::vector<std::int64_t> load_;
 };
 
-/// Every row ascending, empty slots last: equal placements look equal.
-Placement sorted_rows(Placement placement) {
-  for (int r = 0; r < placement.rows; ++r) {
-    auto row = placement.row(r);
-    std::sort(row.begin(), row.end(), [](std::int32_t a, std::int32_t b) {
-      return static_cast<std::uint32_t>(a) < static_cast<std::uint32_t>(b);
-    });
-  }
-  return placement;
-}
-
 }  // namespace
 
 std::vector<std::int32_t> greedy_replicas(std::span<const std::int64_t> weights,
@@ -137,103 +120,6 @@ Placement pack_balanced(std::span<const std::int64_t> weights,
     packing.put(rank, e, share[static_cast<std::size_t>(e)]);
   }
   return packing.placement();
-}
-
-std::optional<Placement> pack_even(std::span<const std::int64_t> weights, int ranks, int slots) {
-  struct Item {
-    std::int64_t weight;
-    std::int32_t expert;
-    bool operator<(const Item& other) const {
-      return std::tie(weight, expert) < std::tie(other.weight, other.expert);
-    }
-  };
-  if (static_cast<std::int64_t>(weights.size()) > std::int64_t{ranks} * (slots - 1) + 1) {
-    return std::nullopt;
-  }
-  std::vector<Item> left;
-  for (std::size_t e = 0; e < weights.size(); ++e) {
-    left.push_back({weights[e], static_cast<std::int32_t>(e)});
-  }
-  std::sort(left.begin(), left.end());
-  const std::int64_t all = sum(weights);
-  Placement placement(ranks, slots, -1);
-  for (int r = 0; r < ranks; ++r) {
-    if (r + 1 == ranks) {
-      LRMOE_ASSERT(left.size() <= static_cast<std::size_t>(slots), "[pack_even] too many are left");
-      for (std::size_t i = 0; i < left.size(); ++i) {
-        placement.at(r, static_cast<int>(i)) = left[i].expert;
-      }
-      break;
-    }
-    // This rank's even part; differences of floors add up to the whole.
-    const std::int64_t part = all * (r + 1) / ranks - all * r / ranks;
-    // Whole experts: the window of S - 1 that still fits and is heaviest, with an
-    // expert above it to cut; where none fits, as many of the lightest as do.
-    const auto width = static_cast<std::size_t>(slots - 1);
-    std::size_t begin = 0;
-    std::size_t count = 0;
-    std::int64_t whole = 0;
-    for (; count < std::min(width, left.size()) && whole + left[count].weight <= part; ++count) {
-      whole += left[count].weight;
-    }
-    while (count == width && begin + width + 1 < left.size() &&
-           whole - left[begin].weight + left[begin + width].weight <= part) {
-      whole += left[begin + width].weight - left[begin].weight;
-      ++begin;
-    }
-    const std::size_t end = begin + count;
-    for (std::size_t i = begin; i < end; ++i) {
-      placement.at(r, static_cast<int>(i - begin)) = left[i].expert;
-    }
-    if (whole < part && end < left.size()) {
-      placement.at(r, static_cast<int>(count)) = left[end].expert;
-      left[end].weight -= part - whole;
-      if (left[end].weight <= 0) {
-        left.erase(left.begin() + static_cast<std::ptrdiff_t>(end));
-      }
-    }
-    left.erase(left.begin() + static_cast<std::ptrdiff_t>(begin),
-               left.begin() + static_cast<std::ptrdiff_t>(end));
-    std::sort(left.begin(), left.end());
-  }
-  return sorted_rows(placement);
-}
-
-std::int64_t placement_cost(std::span<const std::int64_t> forward,
-                            std::span<const std::int64_t> backward, const Placement& placement) {
-  const Instances instances = instances_of(placement, static_cast<int>(forward.size()));
-  return min_max_split(forward, instances, placement.rows).largest +
-         min_max_split(backward, instances, placement.rows).largest;
-}
-
-Placement choose_placement(const Cluster& cluster, std::span<const std::int64_t> forward,
-                           std::span<const std::int64_t> backward, const Placement& present) {
-  std::vector<std::int64_t> work(forward.begin(), forward.end());
-  for (std::size_t e = 0; e < work.size(); ++e) {
-    work[e] += backward[e];
-  }
-  std::vector<Placement> candidates;
-  for (const auto& weights : {forward, std::span<const std::int64_t>(work)}) {
-    if (auto even = pack_even(weights, cluster.ranks, cluster.slots)) {
-      candidates.push_back(*std::move(even));
-    }
-  }
-  const auto instances =
-      greedy_replicas(work, std::int64_t{cluster.ranks} * cluster.slots, cluster.ranks);
-  candidates.push_back(
-      sorted_rows(pack_balanced(work, instances, cluster.ranks, cluster.slots, true)));
-
-  const Placement* best = nullptr;
-  std::int64_t least = 0;
-  for (const Placement& candidate : candidates) {
-    const std::int64_t cost = placement_cost(forward, backward, candidate);
-    if (best == nullptr || cost < least) {
-      best = &candidate;
-      least = cost;
-    }
-  }
-  const std::int64_t now = placement_cost(forward, backward, present);
-  return now - least <= least / 200 ? present : *best;
 }
 
 }  // namespace lrmoe::plan

@@ -1,0 +1,205 @@
+#include "lrmoe/plan/robust.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <tuple>
+#include <vector>
+
+#include "lrmoe/plan/excess.h"
+#include "lrmoe/plan/fixed_point.h"
+#include "lrmoe/plan/hubs.h"
+
+namespace lrmoe::plan {
+namespace {
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+/// SplitMix64: scatters an index over all integers.
+std::uint64_t scatter(std::uint64_t x) {
+  x += 0x9E3779B97F4A7C15U;
+  x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9U;
+  x = (x ^ (x >> 27U)) * 0x94D049BB133111EBU;
+  return x ^ (x >> 31U);
+}
+
+/// The experts by falling weight, and their weights so that a rank's mean is kMeanLoad.
+struct Sorted {
+  std::vector<std::int32_t> order;
+  std::vector<PhaseLoad> weights;
+
+  Sorted(std::span<const std::int64_t> forward, std::span<const std::int64_t> backward, int ranks) {
+    const auto all = scaled(forward, ranks);
+    const auto all_backward = scaled(backward, ranks);
+    order.resize(forward.size());
+    std::iota(order.begin(), order.end(), 0);
+    const auto key = [&](std::int32_t e) {
+      const PhaseLoad w{all[at(e)], all_backward[at(e)]};
+      return std::tuple(-w.most(), -w.forward, -w.backward, e);
+    };
+    std::sort(order.begin(), order.end(),
+              [&](std::int32_t a, std::int32_t b) { return key(a) < key(b); });
+    for (const std::int32_t e : order) {
+      weights.push_back({all[at(e)], all_backward[at(e)]});
+    }
+  }
+
+  static std::vector<std::int64_t> scaled(std::span<const std::int64_t> weights, int ranks) {
+    const std::int64_t all = std::accumulate(weights.begin(), weights.end(), std::int64_t{0});
+    const auto experts = static_cast<std::int64_t>(weights.size());
+    std::vector<std::int64_t> out;
+    for (const std::int64_t w : weights) {
+      out.push_back(all > 0 ? mul_div(w, kMeanLoad * ranks, all) : kMeanLoad * ranks / experts);
+    }
+    return out;
+  }
+};
+
+/// The weights of both phases, then variations: small ones and large ones, each of
+/// one phase, in pairs of opposite ones.
+class Trials {
+ public:
+  Trials(std::span<const PhaseLoad> loads, int ranks, int variations, int drift)
+      : small_(2 + variations / 2) {
+    add(loads, ranks, &PhaseLoad::forward, 0, 0, 0);
+    add(loads, ranks, &PhaseLoad::backward, 0, 0, 0);
+    for (int v = 0; v < variations; ++v) {
+      const auto phase = v / 2 % 2 == 0 ? &PhaseLoad::forward : &PhaseLoad::backward;
+      // Large: up to a factor of (1 + drift) ^ 4.
+      add(loads, ranks, phase, v / 2, v % 2 == 0 ? drift : -drift, v < variations / 2 ? 1 : 4);
+    }
+  }
+
+  /// Stops where it passes `limit`.
+  std::int64_t score(const Placement& placement, std::int64_t limit) const {
+    ReplicaFlow flow(placement, static_cast<int>(weights_[0].size()));
+    std::int64_t sum = 0;
+    for (std::size_t i = 0; i < weights_.size() && sum < limit; ++i) {
+      sum += flow.excess(weights_[i], means_[i]) * (i < 2 ? 32 : i < at(small_) ? 4 : 1);
+    }
+    return sum;
+  }
+
+ private:
+  void add(std::span<const PhaseLoad> loads, int ranks, std::int64_t PhaseLoad::*phase,
+           int variation, int drift, int times) {
+    std::vector<std::int64_t> weights;
+    const auto steps = static_cast<std::uint64_t>(2 * std::max(drift, -drift) + 1);
+    std::int64_t all = 0;
+    for (std::size_t i = 0; i < loads.size(); ++i) {
+      const auto x =
+          scatter((static_cast<std::uint64_t>(i) << 8U) + static_cast<std::uint64_t>(variation));
+      const std::int64_t turn = static_cast<std::int64_t>(x % steps) - std::max(drift, -drift);
+      const std::int64_t percent = drift < 0 ? -turn : turn;
+      std::int64_t w = loads[i].*phase;
+      for (int step = 0; step < times; ++step) {
+        w = percent >= 0 ? w * (100 + percent) / 100 : w * 100 / (100 - percent);
+      }
+      weights.push_back(w);
+      all += w;
+    }
+    weights_.push_back(std::move(weights));
+    means_.push_back((all + ranks - 1) / ranks);
+  }
+
+  int small_;
+  std::vector<std::vector<std::int64_t>> weights_;
+  std::vector<std::int64_t> means_;
+};
+
+/// Shapes in the order in which they are tried.
+std::vector<HubShape> shapes_for(const Cluster& cluster, std::span<const PhaseLoad> weights) {
+  const std::int64_t spare = std::int64_t{cluster.ranks} * cluster.slots - cluster.experts;
+  const int most =
+      static_cast<int>(std::min<std::int64_t>({cluster.ranks, cluster.experts, spare + 1}));
+  std::vector<HubShape> shapes;
+  const auto try_hubs = [&](int hubs, int border) {
+    const HubShape shape{std::clamp(hubs, 1, most), border};
+    const auto same = [&](const HubShape& s) {
+      return s.hubs == shape.hubs && s.border == shape.border;
+    };
+    if (std::none_of(shapes.begin(), shapes.end(), same)) {
+      shapes.push_back(shape);
+    }
+  };
+  // Experts that are too heavy to stand whole beside another.
+  int heavy = 0;
+  while (heavy < most && weights[at(heavy)].most() * 4 > kMeanLoad * 3) {
+    ++heavy;
+  }
+  if (spare >= 2 * (std::int64_t{cluster.ranks} - 1)) {
+    for (const int hubs : {most, most / 2, heavy, most * 3 / 4}) {
+      try_hubs(hubs, 4);
+    }
+  }
+  for (int step = 0; step < 16; ++step) {
+    for (const int border : {4, 3, 5, 6}) {
+      try_hubs(heavy + std::max(1, most / 32) * (step % 2 == 0 ? step / 2 : -(step + 1) / 2),
+               border);
+    }
+  }
+  return shapes;
+}
+
+/// How many shapes are worth their time. Where slots are short the search is harder.
+std::size_t tries_for(const Cluster& cluster) {
+  const std::int64_t spare = std::int64_t{cluster.ranks} * cluster.slots - cluster.experts;
+  const bool tight = spare < 2 * (std::int64_t{cluster.ranks} - 1);
+  const std::int64_t size = std::int64_t{cluster.ranks} * cluster.experts;
+  const std::int64_t most = tight ? std::clamp<std::int64_t>(cluster.ranks, 8, 32) : 4;
+  return static_cast<std::size_t>(
+      std::clamp<std::int64_t>((std::int64_t{1} << (tight ? 16 : 15)) / size, 1, most));
+}
+
+}  // namespace
+
+Placement place_robust(const Cluster& cluster, std::span<const std::int64_t> forward,
+                       std::span<const std::int64_t> backward, const RobustSettings& settings) {
+  const Sorted sorted(forward, backward, cluster.ranks);
+  std::vector<HubShape> shapes = shapes_for(cluster, sorted.weights);
+  shapes.resize(std::min(shapes.size(), tries_for(cluster)));
+  const int variations = std::min(settings.variations, shapes.size() > 2 ? 16 : 4);
+  const Trials trials(sorted.weights, cluster.ranks, variations, settings.drift);
+  Placement best;
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (const HubShape& shape : shapes) {
+    Placement placement = place_hubs(cluster, sorted.weights, shape);
+    const std::int64_t score = shapes.size() == 1 ? 0 : trials.score(placement, least);
+    if (score < least) {
+      best = std::move(placement);
+      least = score;
+    }
+    if (least == 0) {
+      break;
+    }
+  }
+  for (std::int32_t& e : best.values) {
+    e = e < 0 ? e : sorted.order[at(e)];
+  }
+  for (int r = 0; r < best.rows; ++r) {
+    auto row = best.row(r);
+    std::sort(row.begin(), row.end(), [](std::int32_t a, std::int32_t b) {
+      return static_cast<std::uint32_t>(a) < static_cast<std::uint32_t>(b);  // empty ones last
+    });
+  }
+  return best;
+}
+
+std::int64_t unevenness(const Placement& placement, std::span<const std::int64_t> forward,
+                        std::span<const std::int64_t> backward, const RobustSettings& settings) {
+  const Sorted sorted(forward, backward, placement.rows);
+  const Trials trials(sorted.weights, placement.rows, settings.variations, settings.drift);
+  std::vector<std::int32_t> place(sorted.order.size());
+  for (std::size_t i = 0; i < place.size(); ++i) {
+    place[at(sorted.order[i])] = static_cast<std::int32_t>(i);
+  }
+  Placement by_weight = placement;
+  for (std::int32_t& e : by_weight.values) {
+    e = e < 0 ? e : place[at(e)];
+  }
+  return trials.score(by_weight, std::numeric_limits<std::int64_t>::max());
+}
+
+}  // namespace lrmoe::plan
