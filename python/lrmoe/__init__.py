@@ -10,10 +10,19 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .audit import audit_gradients as audit_gradients
+    from .callback import LrmoeCallback as LrmoeCallback
     from .configure import configure as configure
     from .configure import layers as layers
+    from .moe_layer import MoELayer as MoELayer
 
-_PUBLIC = {"configure": "configure", "layers": "configure"}
+_PUBLIC = {
+    "LrmoeCallback": "callback",
+    "MoELayer": "moe_layer",
+    "audit_gradients": "audit",
+    "configure": "configure",
+    "layers": "configure",
+}
 __all__ = sorted(_PUBLIC)
 
 

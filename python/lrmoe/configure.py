@@ -6,6 +6,7 @@ from typing import Any
 from torch import nn
 
 from . import ops
+from .moe_layer import MoELayer
 
 
 def layers(model: nn.Module) -> dict[str, ops.Layer]:
@@ -33,11 +34,11 @@ def configure(model: nn.Module, **options: Any) -> None:
     transformers = sys.modules.get("lrmoe.transformers")
     if transformers is not None:
         count = transformers.set_options(model, options)
-    own = [m for m in model.modules() if type(m).__name__ == "MoELayer" and "_lrmoe_layer" in m.__dict__]
+    own = [module for module in model.modules() if isinstance(module, MoELayer)]
     for index, module in enumerate(own):
-        module.__dict__["_lrmoe_layer"].configure(**options, index=count + index)
+        module.layer.configure(**options, index=count + index)
     if count + len(own) == 0:
         raise ValueError(
-            f"[configure] {type(model).__name__} has no MoE layers that LRMoE can compute: a Transformers "
-            "model with routed experts, or a model with lrmoe.MoELayer, is needed"
+            f"[configure] {type(model).__name__} has no MoE layers that LRMoE can compute: a "
+            "Transformers model with routed experts, or one with lrmoe.MoELayer, is needed"
         )

@@ -18,7 +18,8 @@ def _library() -> Path:
     name = "lrmoe_ops.so"
     here = Path(__file__).resolve().parent
     named = os.environ.get("LRMOE_LIBRARY")
-    places = [Path(named)] if named else [here / name, here.parents[1] / "build/release/python" / name]
+    built = here.parents[1] / "build/release/python" / name
+    places = [Path(named)] if named else [here / name, built]
     for place in places:
         if place.is_file():
             return place
@@ -34,7 +35,8 @@ torch.ops.load_library(_library())
 
 @torch.library.register_fake("lrmoe::experts_forward")
 def _(x, ids, gates, gate_up, down, layer, mode, backward):
-    return torch.empty_like(x, memory_format=torch.contiguous_format), x.new_empty(1, dtype=torch.int64)
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    return out, x.new_empty(1, dtype=torch.int64)
 
 
 @torch.library.register_fake("lrmoe::experts_backward")

@@ -40,7 +40,7 @@ def _refuse_unless_supported(module: nn.Module) -> None:
     if getattr(type(module), "_apply_gate").__module__ != "transformers.integrations.moe":
         refuse("has a gate of its own")
     if getattr(module, "_is_expert_parallel", False):
-        refuse("is split by Transformers' own expert parallelism; use lrmoe.MoELayer over a process group")
+        refuse("is split over ranks by Transformers; use lrmoe.MoELayer over a process group")
 
 
 def layer_of(module: nn.Module) -> ops.Layer:
@@ -58,7 +58,10 @@ def _handle(module: nn.Module) -> int:
 
 
 def experts_forward(
-    self: nn.Module, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor
+    self: nn.Module,
+    hidden_states: torch.Tensor,
+    top_k_index: torch.Tensor,
+    top_k_weights: torch.Tensor,
 ) -> torch.Tensor:
     """The routed experts' sum [T, d] of hidden_states [T, d] (Transformers' interface)."""
     mode = layer_of(self).training_mode if self.training else ops.WHOLE
@@ -89,7 +92,8 @@ def set_options(model: nn.Module, options: dict[str, Any]) -> int:
         if used != "lrmoe":
             raise ValueError(
                 f'[configure] the model uses the experts implementation "{used}"; load it with '
-                'experts_implementation="lrmoe" or call model.set_experts_implementation("lrmoe") first'
+                'experts_implementation="lrmoe" or call '
+                'model.set_experts_implementation("lrmoe") first'
             )
     for index, (_, module) in enumerate(found):
         layer_of(module).configure(**options, index=index)

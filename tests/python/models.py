@@ -72,7 +72,8 @@ def glm4(**changes):
 
 
 def token_ids(batch=3, length=17, seed=1):
-    return torch.randint(0, VOCABULARY, (batch, length), generator=torch.Generator().manual_seed(seed))
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, VOCABULARY, (batch, length), generator=generator)
 
 
 def passes(model, ids):
@@ -81,7 +82,8 @@ def passes(model, ids):
     out = model(input_ids=ids, labels=ids)
     out.loss.backward()
     named = {n.removeprefix("_orig_mod."): p for n, p in model.named_parameters()}
-    return out.logits.detach().clone(), {n: p.grad.clone() for n, p in named.items() if p.grad is not None}
+    gradients = {n: p.grad.clone() for n, p in named.items() if p.grad is not None}
+    return out.logits.detach().clone(), gradients
 
 
 def relative(a, b):

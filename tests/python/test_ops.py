@@ -51,7 +51,8 @@ class ExpertsOperator(unittest.TestCase):
         return torch.ops.lrmoe.experts(*arguments, layer.handle, mode)
 
     def test_keep_all_equals_autograd(self):
-        for dtype, tolerance in ((torch.float64, 1e-13), (torch.float32, 1e-6), (torch.bfloat16, 2e-2)):
+        tolerances = {torch.float64: 1e-13, torch.float32: 1e-6, torch.bfloat16: 2e-2}
+        for dtype, tolerance in tolerances.items():
             arguments = problem(dtype)
             layer = ops.Layer(E)
             out = self.experts(arguments, layer)
@@ -66,7 +67,9 @@ class ExpertsOperator(unittest.TestCase):
     def test_operator_checks_of_torch(self):
         arguments = problem(torch.float32)
         layer = ops.Layer(E)
-        torch.library.opcheck(torch.ops.lrmoe.experts_forward, (*arguments, layer.handle, ops.TRAIN, False))
+        torch.library.opcheck(
+            torch.ops.lrmoe.experts_forward, (*arguments, layer.handle, ops.TRAIN, False)
+        )
         torch.library.opcheck(
             torch.ops.lrmoe.experts,
             (*arguments, layer.handle, ops.TRAIN),
@@ -159,8 +162,10 @@ class ExpertsOperator(unittest.TestCase):
         ids[3, 1] = E
         refused("ids must be from 0 to 5, not 6", [arguments[0], ids, *arguments[2:]])
         refused(r"gate_up must be \[E, 2n, 16\]", [*arguments[:3], arguments[4], arguments[3]])
-        refused("6 slots, and the weights are of 5", [*arguments[:3], arguments[3][:5], arguments[4][:5]])
-        refused("float32, bfloat16 or float64", [t.half() if t.is_floating_point() else t for t in arguments])
+        five = [weight[:5] for weight in arguments[3:]]
+        refused("6 slots, and the weights are of 5", [*arguments[:3], *five])
+        halves = [t.half() if t.is_floating_point() else t for t in arguments]
+        refused("float32, bfloat16 or float64", halves)
         for options, message in (
             ({"ratio": 2}, "ratio must be a number above 0 and at most 1, not 2"),
             ({"metric": "gates"}, "metric must be 'gate' or .*, not \"gates\""),

@@ -78,7 +78,8 @@ class ExpertsImplementation(unittest.TestCase):
             ).train()
         ids = token_ids()
         whole = passes(model, ids)
-        self.assertEqual(list(lrmoe.layers(model)), ["model.layers.0.mlp.experts", "model.layers.1.mlp.experts"])
+        names = [f"model.layers.{i}.mlp.experts" for i in range(2)]
+        self.assertEqual(list(lrmoe.layers(model)), names)
         lrmoe.configure(model, ratio=0.5, metric="update-norm", seed=4)
         sampled = passes(model, ids)
         self.assertTrue(torch.equal(sampled[0], whole[0]))  # the function is the same
@@ -99,7 +100,7 @@ class ExpertsImplementation(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, 'uses the experts implementation "grouped_mm"'):
             lrmoe.configure(model, ratio=0.5)
         model.set_experts_implementation("lrmoe")
-        with self.assertRaisesRegex(ValueError, "ratio must be a number above 0 and at most 1, not 0"):
+        with self.assertRaisesRegex(ValueError, "ratio must be a number above 0 .*, not 0"):
             lrmoe.configure(model, ratio=0)
         with self.assertRaisesRegex(ValueError, "Linear has no MoE layers"):
             lrmoe.configure(torch.nn.Linear(2, 2))
