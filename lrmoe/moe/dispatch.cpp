@@ -3,71 +3,14 @@
 #include <algorithm>
 #include <numeric>
 
+#include "lrmoe/base/buckets.h"
 #include "lrmoe/moe/exchange.h"
-#include "lrmoe/plan/cells.h"
 
 namespace lrmoe::moe {
 namespace {
 
 at::Tensor to_tensor(const std::vector<std::int64_t>& values) {
   return at::tensor(values, at::kLong);
-}
-
-std::vector<std::int64_t> prefix_sums(const std::vector<std::int64_t>& counts) {
-  std::vector<std::int64_t> sums(counts.size() + 1, 0);
-  std::partial_sum(counts.begin(), counts.end(), sums.begin() + 1);
-  return sums;
-}
-
-// Lists the positions 0..keys-1 by key, stably: a counting sort.
-struct Buckets {
-  std::vector<std::int64_t> items;
-  std::vector<std::int64_t> begin;  // [keys + 1]
-};
-Buckets bucket(std::span<const std::int64_t> keys, std::int64_t key_count) {
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(key_count), 0);
-  for (const auto key : keys) {
-    ++counts[static_cast<std::size_t>(key)];
-  }
-  Buckets out{std::vector<std::int64_t>(keys.size()), prefix_sums(counts)};
-  std::vector<std::int64_t> next(out.begin.begin(), out.begin.end() - 1);
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    const auto slot = next[static_cast<std::size_t>(keys[i])]++;
-    out.items[static_cast<std::size_t>(slot)] = static_cast<std::int64_t>(i);
-  }
-  return out;
-}
-
-// Reorders each expert's pairs so that route after route takes its share of the
-// listed ones; within a route they stay in order of token.
-void spread_listed(Buckets& by_expert, std::span<const plan::Route> routes,
-                   std::span<const std::uint8_t> listed) {
-  for (std::size_t i = 0; i < routes.size();) {
-    const auto e = static_cast<std::size_t>(routes[i].expert);
-    const auto first = by_expert.items.begin() + by_expert.begin[e];
-    const auto last = by_expert.items.begin() + by_expert.begin[e + 1];
-    const std::vector<std::int64_t> pairs(first, last);
-    std::vector<std::int64_t> on, off;
-    for (const auto pair : pairs) {
-      (listed[static_cast<std::size_t>(pair)] != 0 ? on : off).push_back(pair);
-    }
-    const auto all = static_cast<std::int64_t>(pairs.size());
-    auto next_on = on.begin(), next_off = off.begin();
-    auto out = first;
-    for (std::int64_t begin = 0; i < routes.size() && routes[i].expert == static_cast<int>(e);
-         ++i) {
-      const std::int64_t count = routes[i].pairs;
-      const auto share =
-          plan::listed_share(static_cast<std::int64_t>(on.size()), all, begin, begin + count);
-      const auto end =
-          std::merge(next_on, next_on + share, next_off, next_off + (count - share), out);
-      next_on += share;
-      next_off += count - share;
-      begin += count;
-      out = end;
-    }
-    LRMOE_ASSERT(out == last, "a shortlist needs a split that routes every pair");
-  }
 }
 
 // Rows of the source side: one per (destination, token), tokens ascending.
@@ -166,44 +109,6 @@ void line_up(Dispatch& d, const std::vector<std::int32_t>& arrived_row, const pl
 }
 
 }  // namespace
-
-std::span<const plan::Route> routes_of(const plan::Split& split, int source) {
-  const auto range = std::ranges::equal_range(split, source, {}, &plan::Route::source);
-  return {range.begin(), range.end()};
-}
-
-RoutedPairs route_pairs(std::span<const std::int64_t> experts, int expert_count,
-                        std::span<const plan::Route> routes_of_source, int ranks,
-                        std::span<const std::uint8_t> listed) {
-  Buckets by_expert = bucket(experts, expert_count + 1);
-  if (!listed.empty()) {
-    spread_listed(by_expert, routes_of_source, listed);
-  }
-  struct Part {
-    std::int32_t rank;
-    std::int64_t begin, count;
-  };
-  std::vector<Part> parts;
-  std::vector<std::int64_t> used(static_cast<std::size_t>(expert_count), 0);
-  RoutedPairs out;
-  out.per_rank.assign(static_cast<std::size_t>(ranks), 0);
-  for (const auto& route : routes_of_source) {
-    const auto e = static_cast<std::size_t>(route.expert);
-    parts.push_back({route.rank, by_expert.begin[e] + used[e], route.pairs});
-    used[e] += route.pairs;
-    LRMOE_ASSERT(by_expert.begin[e] + used[e] <= by_expert.begin[e + 1],
-                 "a split routes more pairs than there are");
-    out.per_rank[static_cast<std::size_t>(route.rank)] += route.pairs;
-  }
-  // The routes come sorted by expert, so a stable sort by rank gives (rank, expert).
-  std::stable_sort(parts.begin(), parts.end(),
-                   [](const Part& a, const Part& b) { return a.rank < b.rank; });
-  for (const auto& part : parts) {
-    const auto begin = by_expert.items.begin() + part.begin;
-    out.pair.insert(out.pair.end(), begin, begin + part.count);
-  }
-  return out;
-}
 
 Dispatch make_dispatch(comm::Communicator& communicator, const RoutedPairs& pairs,
                        std::int64_t tokens, int top_k, const plan::Split& split,

@@ -15,28 +15,13 @@
 
 #include "lrmoe/comm/communicator.h"
 #include "lrmoe/moe/expert_slots.h"
-#include "lrmoe/plan/types.h"
+#include "lrmoe/plan/pairs.h"
 
 namespace lrmoe::moe {
 
-/// This rank's pairs in source order. A pair is named t * k + j.
-struct RoutedPairs {
-  std::vector<std::int64_t> pair;      // [P]
-  std::vector<std::int64_t> per_rank;  // [R] how many go to each rank
-};
-
-/// Assigns pairs to the instances of their experts as `split` says for this
-/// source: an expert's pairs in the order given fill its routes in order of rank.
-///   experts: [T * k] expert of each pair; expert_count for a pair that stays out.
-/// Pairs beyond an expert's routes are dropped: the last ones. listed: [T * k] flags
-/// of the pairs on the shortlist, or empty; every route then takes its share of
-/// them (plan::listed_share), so that all ranks know how many it has.
-RoutedPairs route_pairs(std::span<const std::int64_t> experts, int expert_count,
-                        std::span<const plan::Route> routes_of_source, int ranks,
-                        std::span<const std::uint8_t> listed = {});
-
-/// The routes of one source: a contiguous part of a sorted split.
-std::span<const plan::Route> routes_of(const plan::Split& split, int source);
+using plan::route_pairs;
+using plan::RoutedPairs;
+using plan::routes_of;
 
 /// Pairs of one slot in destination order.
 struct Group {

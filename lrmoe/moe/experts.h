@@ -6,7 +6,7 @@
 // a = silu(g) * u; y = Wd a; per row sum_k p_k y_k back; summed over ranks in
 // order of rank. Every routed pair is computed, whatever is kept later.
 // Backward: pairs are scored and selected at their source (moe/scoring.h,
-// moe/selection.h). For kept pairs, with w = 1/pi: delta = dL/do travels as x did;
+// plan/selection.h). For kept pairs, with w = 1/pi: delta = dL/do travels as x did;
 // r = Wd^T delta; dp = <r, a>; da = w p r; dWd = w p delta a^T; d[g, u] and so
 // dWg, dWu, dx; one dx row per (token, rank) and one dp per pair back.
 #pragma once

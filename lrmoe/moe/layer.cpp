@@ -10,6 +10,7 @@
 #include "lrmoe/moe/experts.h"
 #include "lrmoe/moe/router.h"
 #include "lrmoe/moe/scoring.h"
+#include "lrmoe/plan/cells.h"
 
 namespace lrmoe::moe {
 namespace {
@@ -80,10 +81,7 @@ struct MoeLayer::Impl {
                            info.evaluate || info.keep_all};
     input.curves = &curves;
     input.listed = gathered.listed ? &*gathered.listed : nullptr;
-    const std::uint64_t bits =
-        hash({seed, hash("draw"), static_cast<std::uint64_t>(info.step),
-              static_cast<std::uint64_t>(info.micro_batch), static_cast<std::uint64_t>(layer)});
-    input.draw = static_cast<std::int64_t>(bits >> (64 - plan::kQuotaBits));
+    input.draw = plan::selection_draw(seed, info.step, info.micro_batch, layer);
     return strategy.route(input);
   }
 

@@ -1,5 +1,6 @@
 #include "lrmoe/plan/cells.h"
 
+#include "lrmoe/base/hash.h"
 #include "lrmoe/plan/fixed_point.h"
 
 namespace lrmoe::plan {
@@ -83,6 +84,14 @@ void draw_counts(std::span<Cell> cells, std::int64_t draw) {
     cell.keep = static_cast<std::int32_t>(((line + draw) >> kQuotaBits) -
                                           ((cell.begin + draw) >> kQuotaBits));
   }
+}
+
+std::int64_t selection_draw(std::uint64_t seed, std::int64_t step, std::int64_t micro_batch,
+                            int layer) {
+  const std::uint64_t bits =
+      hash({seed, hash("draw"), static_cast<std::uint64_t>(step),
+            static_cast<std::uint64_t>(micro_batch), static_cast<std::uint64_t>(layer)});
+  return static_cast<std::int64_t>(bits >> (64 - kQuotaBits));
 }
 
 }  // namespace lrmoe::plan

@@ -33,4 +33,9 @@ std::vector<Cell> cells_of_sources(const Counts& pairs, std::span<const std::int
 /// count is its real quota rounded down or up and equals it in the mean over u.
 void draw_counts(std::span<Cell> cells, std::int64_t draw);
 
+/// u of a layer's selection, in 2^-kQuotaBits: the same on every rank, another one
+/// for every seed, step, micro-batch and layer.
+std::int64_t selection_draw(std::uint64_t seed, std::int64_t step, std::int64_t micro_batch,
+                            int layer);
+
 }  // namespace lrmoe::plan

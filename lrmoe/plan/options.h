@@ -42,4 +42,10 @@ struct LrmoeOptions {
 /// InputError that names the key, its value and its range.
 void check_options(const LrmoeOptions& options);
 
+/// fp32 numbers per pair that travel back with the combine: 0 to 3.
+int statistics_of(const LrmoeOptions& options);
+
+/// How many of a rank's pairs are on its shortlist: one at least.
+std::int64_t shortlist_size(const LrmoeOptions& options, std::int64_t pairs);
+
 }  // namespace lrmoe::plan

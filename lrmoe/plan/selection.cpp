@@ -1,14 +1,13 @@
-#include "lrmoe/moe/selection.h"
+#include "lrmoe/plan/selection.h"
 
 #include <algorithm>
 #include <numeric>
 
 #include "lrmoe/base/error.h"
+#include "lrmoe/plan/fixed_point.h"
 
-namespace lrmoe::moe {
+namespace lrmoe::plan {
 namespace {
-
-constexpr std::int64_t kOne = std::int64_t{1} << plan::kQuotaBits;
 
 double usable(float score) {
   return score > 0.0F ? static_cast<double>(score) : 0.0;
@@ -40,7 +39,7 @@ double find_tau(std::span<const float> scores, double quota) {
 
 // pi in fixed point, summing exactly to the quota: rounded down, at least one
 // unit where the score is above zero, the rest spread one unit each.
-std::vector<std::int64_t> probabilities(const plan::Cell& cell, std::span<const float> scores) {
+std::vector<std::int64_t> probabilities(const Cell& cell, std::span<const float> scores) {
   const double tau = find_tau(scores, static_cast<double>(cell.quota) / static_cast<double>(kOne));
   std::vector<std::int64_t> pi(scores.size(), 0);
   std::int64_t rest = cell.quota;
@@ -69,7 +68,7 @@ std::vector<std::int64_t> probabilities(const plan::Cell& cell, std::span<const 
   return pi;
 }
 
-CellSelection select_top(const plan::Cell& cell, std::span<const float> scores) {
+CellSelection select_top(const Cell& cell, std::span<const float> scores) {
   std::vector<std::int32_t> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
   const auto better = [&](std::int32_t a, std::int32_t b) {
@@ -84,7 +83,7 @@ CellSelection select_top(const plan::Cell& cell, std::span<const float> scores) 
 }
 
 // Quota at or above the number of positive scores: all of those, then the first others.
-CellSelection select_all_positive(const plan::Cell& cell, std::span<const float> scores,
+CellSelection select_all_positive(const Cell& cell, std::span<const float> scores,
                                   std::int64_t positive) {
   std::int64_t fill = cell.keep - positive;
   CellSelection out;
@@ -99,11 +98,11 @@ CellSelection select_all_positive(const plan::Cell& cell, std::span<const float>
 
 }  // namespace
 
-CellSelection select_in_cell(const plan::Cell& cell, std::int64_t draw,
-                             std::span<const float> scores, plan::SelectMode mode) {
+CellSelection select_in_cell(const Cell& cell, std::int64_t draw, std::span<const float> scores,
+                             SelectMode mode) {
   LRMOE_ASSERT(static_cast<std::int32_t>(scores.size()) == cell.demand,
                "a cell holds another number of pairs than the plan says");
-  if (mode == plan::SelectMode::top) {
+  if (mode == SelectMode::top) {
     return select_top(cell, scores);
   }
   const auto positive = static_cast<std::int64_t>(
@@ -117,7 +116,7 @@ CellSelection select_in_cell(const plan::Cell& cell, std::int64_t draw,
   for (std::size_t i = 0; i < pi.size(); ++i) {
     const std::int64_t begin = end;
     end += pi[i];
-    if ((end >> plan::kQuotaBits) != (begin >> plan::kQuotaBits)) {
+    if ((end >> kQuotaBits) != (begin >> kQuotaBits)) {
       out.position.push_back(static_cast<std::int32_t>(i));
       out.weight.push_back(
           static_cast<float>(static_cast<double>(kOne) / static_cast<double>(pi[i])));
@@ -128,9 +127,9 @@ CellSelection select_in_cell(const plan::Cell& cell, std::int64_t draw,
   return out;
 }
 
-std::vector<float> select_pairs(std::span<const plan::Cell> cells, std::int64_t draw,
+std::vector<float> select_pairs(std::span<const Cell> cells, std::int64_t draw,
                                 std::span<const std::int32_t> cell_of_pair,
-                                std::span<const float> scores, plan::SelectMode mode) {
+                                std::span<const float> scores, SelectMode mode) {
   std::vector<std::vector<std::int64_t>> pairs(cells.size());
   std::vector<std::vector<float>> cell_scores(cells.size());
   for (std::size_t i = 0; i < cell_of_pair.size(); ++i) {
@@ -151,9 +150,9 @@ std::vector<float> select_pairs(std::span<const plan::Cell> cells, std::int64_t 
   return weight;
 }
 
-std::span<const plan::Cell> cells_of(const plan::Plan& plan, int source) {
-  const auto range = std::ranges::equal_range(plan.cells, source, {}, &plan::Cell::source);
+std::span<const Cell> cells_of(const Plan& plan, int source) {
+  const auto range = std::ranges::equal_range(plan.cells, source, {}, &Cell::source);
   return {range.begin(), range.end()};
 }
 
-}  // namespace lrmoe::moe
+}  // namespace lrmoe::plan
