@@ -72,6 +72,9 @@ int parse_and_run(int argc, char** argv) {
   add_train(app, action);
   add_compare(app, action);
   add_eval(app, action);
+  add_plan(app, action);
+  add_replay(app, action);
+  add_estimate(app, action);
 
   const std::vector<std::string> names = command_names(app);
   if (argc > 1 && argv[1][0] != '-' &&

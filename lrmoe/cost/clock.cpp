@@ -124,9 +124,13 @@ class Pricer {
       const bool any = work(r).statistics_bytes > 0;
       return any ? memory(s * sum(work(r).forward_gemm_rows) * 3 * wide_) : 0.0;
     });
+    std::vector<double> all_pairs;
+    for (const LayerWork& home : ranks) {
+      all_pairs.push_back(sum(home.forward_pairs));
+    }
     exchange([&](int a, int b) {
       const LayerWork& home = work(b);
-      const double pairs = sum(home.forward_pairs);
+      const double pairs = all_pairs[static_cast<std::size_t>(b)];
       const double statistics =
           pairs > 0 ? static_cast<double>(home.statistics_bytes) * at(home.forward_pairs, a) / pairs
                     : 0.0;

@@ -7,6 +7,7 @@
 
 #include "lrmoe/base/names.h"
 #include "lrmoe/base/size.h"
+#include "lrmoe/base/text_table.h"
 #include "lrmoe/train/compare_figures.h"
 
 namespace lrmoe::train {
@@ -60,27 +61,7 @@ class Seconds {
   int decimals_ = 0;
 };
 
-using Rows = std::vector<std::vector<std::string>>;
-
-std::string aligned(const Rows& cells) {
-  std::vector<std::size_t> widths(cells[0].size(), 0);
-  for (const auto& row : cells) {
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      widths[i] = std::max(widths[i], row[i].size());
-    }
-  }
-  std::string text;
-  for (const auto& row : cells) {
-    std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      const std::string blanks(widths[i] - row[i].size(), ' ');
-      // The name stands left, numbers right.
-      line += i == 0 ? row[i] + blanks : "  " + blanks + row[i];
-    }
-    text += line + "\n";
-  }
-  return text;
-}
+using Rows = TextRows;
 
 double largest(const Comparison& comparison, double CompareFigures::*member) {
   double most = 0;

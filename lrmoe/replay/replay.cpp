@@ -1,0 +1,263 @@
+#include "lrmoe/replay/replay.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "lrmoe/base/error.h"
+#include "lrmoe/plan/cells.h"
+#include "lrmoe/plan/tables.h"
+#include "lrmoe/replay/layer.h"
+#include "lrmoe/replay/memory.h"
+#include "lrmoe/replay/sources.h"
+
+namespace lrmoe::replay {
+namespace {
+
+std::vector<std::int32_t> used_slots(const plan::Placement& placement) {
+  std::vector<std::int32_t> used;
+  for (int r = 0; r < placement.rows; ++r) {
+    const auto row = placement.row(r);
+    used.push_back(static_cast<std::int32_t>(
+        std::count_if(row.begin(), row.end(), [](std::int32_t e) { return e >= 0; })));
+  }
+  return used;
+}
+
+void add(plan::MemoryTerms& sum, const plan::MemoryTerms& terms) {
+  sum.weights += terms.weights;
+  sum.gradients += terms.gradients;
+  sum.activations += terms.activations;
+  sum.buffers = std::max(sum.buffers, terms.buffers);
+  sum.workspace = std::max(sum.workspace, terms.workspace);
+}
+
+std::int64_t times(std::int64_t bytes, double factor) {
+  return std::llround(static_cast<double>(bytes) * factor);
+}
+
+/// A step in chunks: each is priced as a step of its part of the tokens, and planning
+/// is done once.
+cost::StepCost price(const cost::StepWork& work, cost::ClockOptions clock, int chunks) {
+  clock.scale /= chunks;
+  cost::StepCost cost = cost::price_step(work, clock);
+  const auto repeat = [chunks](cost::LayerCost& c) {
+    const double n = chunks;
+    c.seconds.forward = n * c.seconds.forward - (n - 1) * c.seconds.plan;
+    c.seconds.backward *= n;
+    c.seconds.exchange *= n;
+    c.seconds.statistics *= n;
+    c.seconds.select *= n;
+    c.bytes.forward *= n;
+    c.bytes.backward *= n;
+  };
+  for (cost::LayerCost& layer : cost.layers) {
+    repeat(layer);
+  }
+  repeat(cost.total);
+  return cost;
+}
+
+/// The tables of all layers' rows and pairs, which a whole step is priced from.
+constexpr std::int64_t kTableBytes = std::int64_t{1} << 30;
+
+/// One strategy's way through the trace.
+class Runner {
+ public:
+  Runner(const trace::Trace& trace, const Options& options, const Entry& entry, int in_flight)
+      : trace_(trace),
+        options_(options),
+        strategy_(plan::make_strategy(entry.options)),
+        in_flight_(in_flight) {
+    const trace::Info& info = trace.info();
+    result_.entry = entry;
+    const int slots = entry.slots > 0 ? entry.slots : options.slots;
+    result_.slots = slots_for(*strategy_, options.ranks, slots, info.experts);
+    result_.chunks = entry.chunks > 0 ? entry.chunks : options.chunks;
+    const cost::ClockOptions& clock = options.clock;
+    const int per_node =
+        clock.ranks_per_node >= 0 ? clock.ranks_per_node : clock.profile.ranks_per_node;
+    settings_.cluster = {options.ranks, info.experts, result_.slots, info.top_k, per_node};
+    settings_.options = entry.options.lrmoe;
+    settings_.chunks = result_.chunks;
+    plan::check_cluster(settings_.cluster);
+    for (int l = 0; l < info.layers; ++l) {
+      states_.push_back({strategy_->initial(settings_.cluster), plan::ScoreCurves(info.experts)});
+    }
+  }
+
+  Result run() {
+    for (int s = 0; s < trace_.info().steps; ++s) {
+      run_step(s);
+    }
+    sum_up();
+    return std::move(result_);
+  }
+
+ private:
+  void run_step(int step) {
+    const int layers = trace_.info().layers;
+    const std::int64_t table = std::int64_t{20} * options_.ranks * options_.ranks;
+    const bool apart = table * layers > kTableBytes;  // too much at once: layer by layer
+    std::vector<plan::MemoryTerms> ranks(static_cast<std::size_t>(options_.ranks));
+    cost::StepWork work;
+    for (int l = 0; l < layers; ++l) {
+      run_layer(step, l, work, ranks);
+      if (apart || l + 1 == layers) {
+        price_layers(work);
+        work = {};
+      }
+    }
+    add_memory(ranks);
+  }
+
+  Sources read(int step, int layer) const {
+    trace::Routing routing = trace_.read(step, layer);
+    if (options_.tokens > 0) {
+      routing = with_tokens(routing, options_.tokens);
+    }
+    return split_sources(routing, trace_.info().experts, options_.ranks, trace_.info().ranks);
+  }
+
+  void run_layer(int step, int layer, cost::StepWork& work, std::vector<plan::MemoryTerms>& ranks) {
+    LayerState& state = states_[static_cast<std::size_t>(layer)];
+    const Sources sources = read(step, layer);
+    plan::ScoreHistogram histogram(settings_.cluster.experts);
+    if (options_.placing == Placing::same_step) {
+      // The step is known before it is placed: its scores too.
+      learn_scores(sources, *strategy_, state.curves);
+      state.placement =
+          strategy_->place(settings_.cluster, sources.demand, state.placement, &state.curves);
+    }
+    settings_.draw = plan::selection_draw(options_.seed, trace_.info().first - 1 + step, 0, layer);
+    LayerRun run = replay::run_layer(*strategy_, state, sources, settings_, histogram);
+
+    cost::OptimizerWork optimizer;
+    optimizer.experts = settings_.cluster.experts;
+    optimizer.owned = strategy_->owns_experts();
+    optimizer.instances = used_slots(state.placement);
+    if (!run.plan.keep_all || run.plan.score) {
+      optimizer.score_bytes = static_cast<std::int64_t>(state.curves.state().size_bytes());
+    }
+    if (options_.placing == Placing::next_step) {
+      if (!run.plan.keep_all || run.plan.score) {
+        state.curves.update(histogram);
+      }
+      state.placement =
+          strategy_->place(settings_.cluster, sources.demand, state.placement, &state.curves);
+    }
+    optimizer.next_instances = used_slots(state.placement);
+    work.optimizer.push_back(std::move(optimizer));
+    note_layer(step, layer, run, ranks);
+    work.layers.push_back({std::move(run.work)});
+  }
+
+  void note_layer(int step, int layer, const LayerRun& run, std::vector<plan::MemoryTerms>& ranks) {
+    const plan::Plan& plan = run.plan;
+    LayerResult& out = result_.layers.emplace_back();
+    out.layer = layer;
+    out.step = step;
+    out.forward_load = plan::rank_loads(plan.forward, options_.ranks);
+    out.backward_load = plan::rank_loads(plan.backward, options_.ranks);
+    out.routed = plan::total_pairs(plan.demand);
+    out.kept = plan::total_pairs(plan.quota);
+    out.dropped = plan::total_pairs(plan.dropped);
+    double added = 0, total = 0;
+    for (const cost::LayerWork& work : run.work) {
+      added += work.added_variance;
+      total += work.total_variance;
+    }
+    out.added_variance = total > 0 ? added / total : 0;
+    out.plan_seconds = run.plan_seconds;
+    out.notes = plan.notes;
+    const cost::ClockOptions& clock = options_.clock;
+    const std::vector<plan::MemoryTerms> terms = memory_of(plan, clock.shape, clock.scale);
+    out.memory = plan::fullest(terms);
+    for (std::size_t r = 0; r < terms.size(); ++r) {
+      add(ranks[r], terms[r]);
+    }
+  }
+
+  void price_layers(const cost::StepWork& work) {
+    const cost::StepCost cost = price(work, options_.clock, result_.chunks);
+    const std::size_t first = result_.layers.size() - cost.layers.size();
+    for (std::size_t i = 0; i < cost.layers.size(); ++i) {
+      result_.layers[first + i].cost = cost.layers[i];
+    }
+    result_.total.seconds += cost.total.seconds;
+    result_.total.bytes += cost.total.bytes;
+  }
+
+  void add_memory(const std::vector<plan::MemoryTerms>& ranks) {
+    const double factor = static_cast<double>(in_flight_) / trace_.info().layers;
+    for (plan::MemoryTerms terms : ranks) {
+      terms.weights = times(terms.weights, factor);
+      terms.gradients = times(terms.gradients, factor);
+      terms.activations = times(terms.activations, factor);
+      if (Subtotal{terms}.bytes() > result_.memory.bytes()) {
+        result_.memory.terms = terms;
+      }
+    }
+  }
+
+  void sum_up() {
+    double forward = 0, backward = 0, variance = 0;
+    for (const LayerResult& layer : result_.layers) {
+      forward += plan::imbalance(layer.forward_load);
+      backward += plan::imbalance(layer.backward_load);
+      variance += layer.added_variance;
+      result_.routed += layer.routed;
+      result_.kept += layer.kept;
+      result_.dropped += layer.dropped;
+    }
+    const auto count = static_cast<double>(result_.layers.size());
+    result_.imbalance_forward = forward / count;
+    result_.imbalance_backward = backward / count;
+    result_.added_variance = variance / count;
+  }
+
+  const trace::Trace& trace_;
+  const Options& options_;
+  std::unique_ptr<const plan::Strategy> strategy_;
+  int in_flight_;
+  LayerSettings settings_;
+  std::vector<LayerState> states_;  // [layer]
+  Result result_;
+};
+
+}  // namespace
+
+Report replay(const trace::Trace& trace, const Options& options) {
+  const trace::Info& info = trace.info();
+  Report report;
+  report.options = options;
+  report.info = info;
+  report.trace = trace.name();
+  if (options.clock.profile.measured) {
+    throw InputError("profile " + options.clock.profile.name +
+                     " measures what runs; a replay runs nothing: name another profile");
+  }
+  cost::Shape& shape = report.options.clock.shape;
+  if (shape.hidden <= 0 || shape.width <= 0) {
+    throw InputError(
+        trace.name() +
+        " does not say the model's hidden and expert_width; name a model with --model");
+  }
+  shape.layers = shape.layers > 0 ? shape.layers : info.layers;
+  report.layers_in_flight = options.layers_in_flight > 0 ? options.layers_in_flight : shape.layers;
+  report.scores = true;
+  for (int s = 0; s < info.steps; ++s) {
+    for (int l = 0; l < info.layers; ++l) {
+      report.scores = report.scores && trace.has_scores(s, l);
+      report.tokens = std::max(report.tokens, trace.tokens(s, l));
+    }
+  }
+  report.tokens = options.tokens > 0 ? options.tokens : report.tokens;
+  for (const Entry& entry : options.strategies) {
+    report.results.push_back(Runner(trace, report.options, entry, report.layers_in_flight).run());
+  }
+  return report;
+}
+
+}  // namespace lrmoe::replay

@@ -1,0 +1,93 @@
+// Traces through strategies: step by step and layer by layer what each would do on a
+// cluster: loads, bytes, modelled seconds, memory (docs/replay.md). No torch, no
+// cluster, the same figures on every machine.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lrmoe/cost/clock.h"
+#include "lrmoe/plan/memory.h"
+#include "lrmoe/plan/strategy.h"
+#include "lrmoe/trace/trace.h"
+
+namespace lrmoe::replay {
+
+/// On which step's demand a step's placement is planned: the one before, as in
+/// training (the first runs on the strategy's initial placement), or the step's own.
+enum class Placing : std::uint8_t { next_step, same_step };
+
+/// A strategy as it takes part. Activations (of options.lrmoe) and chunks hold for
+/// every strategy: comparisons of memory want the same for both.
+struct Entry {
+  std::string label;
+  plan::StrategyOptions options;
+  int slots = 0;   // per rank; 0: those of Options; where experts never move always ceil(E / R)
+  int chunks = 0;  // 0: those of Options
+};
+
+struct Options {
+  int ranks = 1;
+  int slots = 0;  // per rank; 0: ceil(E / R) + 2
+  std::vector<Entry> strategies;
+  cost::ClockOptions clock;  // profile, shape, scale, ranks per node
+  std::int64_t tokens = 0;   // a step; 0: as traced; more than were traced: they repeat
+  Placing placing = Placing::next_step;
+  std::uint64_t seed = 1;  // of the selection
+  int chunks = 1;
+  int layers_in_flight = 0;  // whose memory the subtotal counts; 0: the shape's MoE layers
+};
+
+struct LayerResult {
+  int layer = 0;
+  int step = 0;
+  std::vector<std::int64_t> forward_load, backward_load;  // [R] pairs
+  std::int64_t routed = 0, kept = 0, dropped = 0;         // pairs
+  double added_variance = 0;  // that selection added, by the scores, over sum S^2
+  cost::LayerCost cost;
+  plan::MemoryTerms memory;  // of the fullest rank
+  double plan_seconds = 0;   // measured here, wall
+  std::vector<std::string> notes;
+};
+
+/// The MoE memory subtotal: weights, gradients and activations of the layers in
+/// flight, and the buffers of the layer that needs most, on the fullest rank; the
+/// largest of the steps. Workspace is beside it.
+struct Subtotal {
+  plan::MemoryTerms terms;
+  std::int64_t bytes() const {
+    return terms.weights + terms.gradients + terms.activations + terms.buffers;
+  }
+};
+
+struct Result {
+  Entry entry;
+  int slots = 0;
+  int chunks = 1;
+  std::vector<LayerResult> layers;  // step by step
+  // Of all steps and layers.
+  cost::LayerCost total;
+  double imbalance_forward = 1, imbalance_backward = 1;  // mean over layers of max / mean
+  std::int64_t routed = 0, kept = 0, dropped = 0;
+  double added_variance = 0;  // mean over layers
+  Subtotal memory;
+};
+
+struct Report {
+  Options options;
+  trace::Info info;
+  std::string trace;        // of the file
+  bool scores = false;      // the trace has scores; else gates stand in
+  std::int64_t tokens = 0;  // of a step, the largest, before the scale
+  int layers_in_flight = 0;
+  std::vector<Result> results;  // one per strategy
+};
+
+/// InputError where ranks, slots and experts do not fit, a strategy's settings make no
+/// sense, or its figures need what a trace does not hold. A trace that `lrmoe train`
+/// recorded from its first step on, with scores and one micro-batch a step, gives the
+/// run's own plans at the run's ranks, slots, strategy and seed.
+Report replay(const trace::Trace& trace, const Options& options);
+
+}  // namespace lrmoe::replay
