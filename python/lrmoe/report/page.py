@@ -12,7 +12,7 @@ from pathlib import Path
 from plotly.offline import get_plotlyjs
 
 from lrmoe.report import bars, lines, verdict, words
-from lrmoe.report.charts import Chart, style
+from lrmoe.report.charts import Chart, Section, style
 from lrmoe.report.data import Report, known
 
 HERE = Path(__file__).parent
@@ -161,14 +161,20 @@ def _items(items: list[str]) -> str:
 
 def _sections(report: Report) -> tuple[str, dict]:
     """The charts' HTML, and their figures by the id of their place."""
-    sections = (
-        lines.loss(report),
-        bars.time(report),
-        lines.balance(report),
-        lines.left_out(report),
-        bars.memory(report),
-        bars.audit(report),
+    return render(
+        [
+            lines.loss(report),
+            bars.time(report),
+            lines.balance(report),
+            lines.left_out(report),
+            bars.memory(report),
+            bars.audit(report),
+        ]
     )
+
+
+def render(sections: list[Section]) -> tuple[str, dict]:
+    """The sections' HTML, and their figures by the id of their place."""
     text, figures = "", {}
     for section in sections:
         if not (section.charts or section.text or section.items):
@@ -190,7 +196,6 @@ def _sections(report: Report) -> tuple[str, dict]:
 def page(report: Report) -> str:
     kind = "training run" if report.single else "comparison of strategies"
     figures_html, figures = _sections(report)
-    numbers = json.dumps(figures, separators=(",", ":")).replace("<", "\\u003c")
     notes = "".join(f'<p class="card note">{html.escape(note)}</p>' for note in report.notes)
     lead = "".join(
         f"<p>{f'<b>{html.escape(label)}:</b> ' if label else ''}{html.escape(text)}</p>"
@@ -199,23 +204,12 @@ def page(report: Report) -> str:
     sources = "".join(
         f"<dt>{html.escape(w)}</dt><dd>{html.escape(t)}</dd>" for w, t in words.provenance(report)
     )
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<title>{html.escape(report.title)} · LRMoE {kind}</title>
-<style>{(HERE / "page.css").read_text(encoding="utf-8")}</style>
-</head>
-<body>
-<header>
-<p class="eyebrow">LRMoE {kind} · {html.escape(words.clock_name(report))}</p>
-<h1>{html.escape(report.title)}</h1>
-<p class="muted">{html.escape(words.setting_line(report))}</p>
-</header>
-<main>
-<div class="card lead">{lead}</div>
+    return document(
+        title=report.title,
+        kind=kind,
+        eyebrow=words.clock_name(report),
+        setting=words.setting_line(report),
+        body=f"""<div class="card lead">{lead}</div>
 {notes}
 {_comparison(report)}
 {_verdicts(report)}
@@ -223,7 +217,31 @@ def page(report: Report) -> str:
 <noscript><p class="card note">The charts need JavaScript; their numbers do not.</p></noscript>
 {figures_html}
 <section><h2>Which clock, and what was measured</h2>
-<div class="card"><dl>{sources}</dl></div></section>
+<div class="card"><dl>{sources}</dl></div></section>""",
+        figures=figures,
+    )
+
+
+def document(title: str, kind: str, eyebrow: str, setting: str, body: str, figures: dict) -> str:
+    """The whole file; `body` and the figures' places in it are HTML."""
+    numbers = json.dumps(figures, separators=(",", ":")).replace("<", "\\u003c")
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<title>{html.escape(title)} · LRMoE {kind}</title>
+<style>{(HERE / "page.css").read_text(encoding="utf-8")}</style>
+</head>
+<body>
+<header>
+<p class="eyebrow">LRMoE {kind} · {html.escape(eyebrow)}</p>
+<h1>{html.escape(title)}</h1>
+<p class="muted">{html.escape(setting)}</p>
+</header>
+<main>
+{body}
 </main>
 <footer class="muted">Written by lrmoe.report from the run’s own files; works offline.</footer>
 <script type="application/json" id="charts">{numbers}</script>
