@@ -14,7 +14,7 @@ FIXED_ADDRESSES := $(shell setarch -R true 2> /dev/null && echo setarch -R)
 SOURCES = $(shell git ls-files -co --exclude-standard '*.cpp' '*.h')
 
 .PHONY: build release setup demo test selection lint format clean
-build: TARGET = lrmoe
+build: TARGET = lrmoe lrmoe_ops
 build: release
 
 release: setup

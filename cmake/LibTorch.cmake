@@ -4,6 +4,9 @@
 # not need.
 
 set(LRMOE_PYTHON "" CACHE FILEPATH "Python interpreter whose torch is used (default: .venv)")
+if(NOT LRMOE_PYTHON AND SKBUILD)
+  set(LRMOE_PYTHON "${Python_EXECUTABLE}" CACHE FILEPATH "" FORCE)  # pip's
+endif()
 if(NOT LRMOE_PYTHON)
   set(LRMOE_PYTHON "${PROJECT_SOURCE_DIR}/.venv/bin/python" CACHE FILEPATH "" FORCE)
 endif()
