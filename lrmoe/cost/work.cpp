@@ -20,6 +20,7 @@ void visit(Work& w, Archive&& archive) {
   archive(w.backward_rows);
   archive(w.backward_pairs);
   archive(w.backward_gemm_rows);
+  archive(w.zero_pairs);
   archive(w.recompute);
   archive(w.plan_cells);
   archive(w.scored_pairs);

@@ -35,6 +35,7 @@ struct ExpertsCall {
   std::vector<std::uint8_t> listed;       // [T * k] 1: on the shortlist by gate; empty: all are
   std::shared_ptr<cost::LayerWork> work;  // filled in by both passes
   bool backward = true;                   // false: nothing is kept for a backward pass
+  bool zero_deltas = false;               // tokens with delta = 0 are looked for and cost nothing
   plan::LrmoeOptions options;             // metric, mode, router gradient, activations
   /// Gets the scores of this rank's pairs in the backward pass of a plan that
   /// keeps a part; may be null.

@@ -5,6 +5,7 @@
 #include "lrmoe/base/hash.h"
 #include "lrmoe/moe/experts_state.h"
 #include "lrmoe/moe/grouped.h"
+#include "lrmoe/moe/live_pairs.h"
 #include "lrmoe/moe/router_gradient.h"
 #include "lrmoe/moe/scoring.h"
 #include "lrmoe/moe/selection.h"
@@ -197,6 +198,15 @@ at::Tensor pick(const at::Tensor& values, const at::Tensor& index) {
   return index.defined() ? values.index_select(0, index) : values;
 }
 
+// Leaves the pairs that have something to add.
+void drop_dead(Backward& b, const LivePairs& live) {
+  if (live.index.defined()) {
+    b.coefficient = b.coefficient.index_select(0, live.index);
+    b.weights = b.weights.defined() ? b.weights.index_select(0, live.index) : b.weights;
+    b.place = b.place.defined() ? b.place.index_select(0, live.index) : live.index;
+  }
+}
+
 // Sums of S^2 over kept pairs: what sampling adds, and what all pairs have.
 void note_variance(cost::LayerWork& work, const Backward& b, const at::Tensor& square) {
   const at::Tensor w = b.weights.to(at::kFloat);
@@ -261,16 +271,18 @@ ExpertsGradients experts_backward(ExpertsState& s, const at::Tensor& delta) {
     b.dispatch.index_bytes = 0;  // nothing new was sent
     b.coefficient = s.gates;
   }
-  const Dispatch& d = b.dispatch;
+  const Dispatch& d = b.dispatch;  // of the pairs that travel
 
   const at::Tensor sent = delta.index_select(0, d.row_token);
   const at::Tensor delta_rows = wire.send(sent, d.send_rows, d.receive_rows);
-  const at::Tensor deltas = delta_rows.index_select(0, d.row);
+  const LivePairs live = live_pairs(d, delta_rows, s.call.zero_deltas);  // those to compute
+  drop_dead(b, live);
+  const at::Tensor deltas = delta_rows.index_select(0, live.row);
   at::Tensor x_rows, x, gate_up;
   if (s.recomputes()) {
     x_rows = wire.send(s.x.index_select(0, d.row_token), d.send_rows, d.receive_rows);
-    x = x_rows.index_select(0, d.row);
-    gate_up = grouped_linear(x, s.gate_up_weight(), d.groups);
+    x = x_rows.index_select(0, live.row);
+    gate_up = grouped_linear(x, s.gate_up_weight(), live.groups);
   } else {
     const at::Tensor kept = s.compact.defined() ? s.compact.index_select(0, b.place) : b.place;
     x = s.rows.index_select(0, pick(s.compact.defined() ? s.compact_row : s.dispatch.row, kept));
@@ -278,7 +290,7 @@ ExpertsGradients experts_backward(ExpertsState& s, const at::Tensor& delta) {
   }
 
   const at::Tensor a = gated(gate_up);
-  const at::Tensor r = grouped_linear_input(deltas, s.down_weight(), d.groups);
+  const at::Tensor r = grouped_linear_input(deltas, s.down_weight(), live.groups);
   if (s.selects()) {
     note_variance(work, b, exact_square(deltas, x, a, r, gate_up));
   }
@@ -287,17 +299,18 @@ ExpertsGradients experts_backward(ExpertsState& s, const at::Tensor& delta) {
 
   ExpertsGradients g;
   const auto slots = s.slots.gate_up.size(0);
-  g.down = grouped_linear_weight(deltas, a * c, slots, d.groups);
+  g.down = grouped_linear_weight(deltas, a * c, slots, live.groups);
   const at::Tensor d_gate_up = gated_backward(r * c, gate_up);
-  g.gate_up = grouped_linear_weight(d_gate_up, x, slots, d.groups);
-  const at::Tensor dx_pairs = grouped_linear_input(d_gate_up, s.gate_up_weight(), d.groups);
-  const at::Tensor dx_rows = sum_rows(dx_pairs, d.row_pairs, d.row_begin, {});
+  g.gate_up = grouped_linear_weight(d_gate_up, x, slots, live.groups);
+  const at::Tensor dx_pairs = grouped_linear_input(d_gate_up, s.gate_up_weight(), live.groups);
+  const at::Tensor dx_rows = sum_rows(dx_pairs, live.row_pairs, live.row_begin, {});
   g.x = sum_rows(wire.send(dx_rows, d.receive_rows, d.send_rows), d.token_rows, d.token_begin, {});
-  g.gates = all_gate_gradients(s, wire, b, dp, delta);
+  g.gates = all_gate_gradients(s, wire, b, live.spread(dp), delta);
 
   work.backward_rows = to_int32(d.send_rows);
   work.backward_pairs = to_int32(d.send_pairs);
-  work.backward_gemm_rows = group_rows(d.groups);
+  work.backward_gemm_rows = group_rows(live.groups);
+  work.zero_pairs = d.row.numel() - live.row.numel();
   work.backward_bytes = wire.bytes() + d.index_bytes;
   work.memory_peak_bytes =
       std::max(work.memory_peak_bytes,

@@ -161,6 +161,7 @@ MoeLayer::Output MoeLayer::forward(const at::Tensor& x, const StepInfo& info) {
   call.communicator = &impl_->comm;
   call.experts = to_vector(routing.ids);
   call.backward = !info.evaluate;
+  call.zero_deltas = info.zero_deltas;
   call.work = work;
   const plan::LrmoeOptions* selection = impl_->strategy.selection();
   const bool shortlists = selection != nullptr && !info.evaluate && !info.keep_all &&

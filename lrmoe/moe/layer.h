@@ -27,6 +27,10 @@ struct StepInfo {
   /// This pass drops none and keeps every pair, whatever the strategy says, and
   /// leaves no trace in the layer: no plan, work, demand or scores (gradient audit).
   bool keep_all = false;
+  /// There may be tokens whose delta is exactly zero, such as those of a prompt that is
+  /// not trained on: the backward pass looks for them and skips their pairs. The same on
+  /// every rank.
+  bool zero_deltas = false;
 };
 
 class MoeLayer {

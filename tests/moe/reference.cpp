@@ -152,7 +152,9 @@ void run_passes(
       mine.requires_grad_();
       layer.router_weight.mutable_grad() = at::Tensor();
       layer.slots().reset(layer.slots().placement);
-      const auto output = layer.forward(mine, {pass, 0, false, false});
+      moe::StepInfo info = options.step;
+      info.step = pass;
+      const auto output = layer.forward(mine, info);
       torch::autograd::backward({(output.y * target).sum() + options.aux_weight * output.aux}, {});
       optimizer->reduce(layer.slots());
       passed(layer, output, comm.rank());

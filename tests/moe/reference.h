@@ -55,6 +55,7 @@ struct RankedOptions {
   double aux_weight = 0.0;
   std::vector<std::int64_t> tokens;             // per rank; empty: as even as possible
   std::function<void(moe::MoeLayer&)> prepare;  // on every rank, before the forward pass
+  moe::StepInfo step = {};                      // of every pass, but for its number
 };
 /// Runs loss = <out, direction> + aux_weight * aux forward and backward.
 RankedResult ranked_layer(const at::Tensor& x, const at::Tensor& direction,
