@@ -4,16 +4,19 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
-#include <functional>
+#include <span>
 #include <utility>
 
-#include "lrmoe/train/text.h"
+#include "lrmoe/train/data.h"
 
 namespace lrmoe::train {
 
+/// The target of a token whose prediction is not trained on, as cross_entropy has it.
+inline constexpr std::int64_t kNoTarget = -100;
+
 struct Batch {
   at::Tensor tokens;   // [B, S] int64
-  at::Tensor targets;  // [B, S]: the token after each
+  at::Tensor targets;  // [B, S]: the token after each, or kNoTarget
 };
 
 /// [begin, end) of `count` sequences for one rank: contiguous, as even as possible.
@@ -21,8 +24,7 @@ inline std::pair<std::int64_t, std::int64_t> share(std::int64_t count, int rank,
   return {count * rank / ranks, count * (rank + 1) / ranks};
 }
 
-/// Sequences [begin, end), each of `length` + 1 bytes, as `sequence(index)` gives them.
-Batch make_batch(std::int64_t begin, std::int64_t end, int length,
-                 const std::function<Text::Bytes(std::int64_t)>& sequence);
+/// The sequences at these places, filled up to `length` inputs at their ends.
+Batch make_batch(const Data& data, std::span<const std::int64_t> places, std::int64_t length);
 
 }  // namespace lrmoe::train

@@ -12,9 +12,13 @@
 
 namespace lrmoe::train {
 
+/// Of the ids in a .bin file, little-endian.
+enum class IdType : std::uint8_t { uint16, uint32 };
+
 struct DataConfig {
-  std::string path;  // a text file, or a folder whose files are read in the order of their names
-  double validation_fraction = 0.05;  // of the bytes, at the end; held out
+  std::string path;  // a file, or a folder of them in the order of their names (train/data.h)
+  double validation_fraction = 0.05;  // of the bytes, ids or sequences, at the end; held out
+  IdType dtype = IdType::uint16;
 };
 
 enum class Dtype : std::uint8_t { float32, bfloat16 };

@@ -193,9 +193,14 @@ class Section {
 
 void add_data(std::vector<Field>& fields) {
   Section section(fields, "data", &Config::data);
-  section.text("path", &DataConfig::path, "a text file or a folder, in quotes");
+  section.text("path", &DataConfig::path,
+               "a file (text, .npy, .bin or .jsonl) or a folder of them, in quotes");
   section.real("validation_fraction", &DataConfig::validation_fraction, kBelowOne).fixed_on_resume =
       true;
+  section
+      .choice<IdType>("dtype", &DataConfig::dtype,
+                      {{"uint16", IdType::uint16}, {"uint32", IdType::uint32}})
+      .fixed_on_resume = true;
 }
 
 void add_model(std::vector<Field>& fields) {
@@ -214,7 +219,7 @@ void add_model(std::vector<Field>& fields) {
   fields.push_back(std::move(preset));
 
   Section section(fields, "model", &Config::model);
-  section.integer("vocabulary", &ModelConfig::vocabulary, 256, 1 << 20);
+  section.integer("vocabulary", &ModelConfig::vocabulary, 2, 1 << 20);
   section.integer("layers", &ModelConfig::layers, 1, 1024);
   section.integer("hidden", &ModelConfig::hidden, 1, 65536);
   section.integer("heads", &ModelConfig::heads, 1, 1024);

@@ -23,7 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kNoTarget = -100;          // cross_entropy's "leave this one out"
 constexpr std::int64_t kTokensPerPass = 4096;     // of one rank
 constexpr std::int64_t kLogitsPerPass = 1 << 24;  // of all ranks: 64 MiB
 

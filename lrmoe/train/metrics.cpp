@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "lrmoe/base/atomic_file.h"
 #include "lrmoe/base/error.h"
@@ -23,6 +24,7 @@ void visit_step(Metrics& m, Visit visit) {
   visit("grad_norm", m.grad_norm);
   visit("clip_coefficient", m.clip_coefficient);
   visit("tokens", m.tokens);
+  visit("trained_tokens", m.trained_tokens);
   visit("seconds", m.seconds);
   visit("moe_seconds", m.moe_seconds);
   visit("bytes_update", m.bytes_update);
@@ -42,6 +44,7 @@ void visit_moe(Metrics& m, Visit visit) {
   visit("bytes_forward", m.bytes_forward);
   visit("bytes_backward", m.bytes_backward);
   visit("dropped_pairs", m.dropped_pairs);
+  visit("zero_pairs", m.zero_pairs);
   visit("memory_peak_bytes", m.memory_peak_bytes);
 }
 
@@ -81,8 +84,15 @@ Json number(double x) {
   return std::isfinite(x) ? Json(x) : Json(nullptr);
 }
 
+/// Not in files of earlier programs.
+bool came_later(std::string_view name) {
+  return name == "trained_tokens" || name == "zero_pairs";
+}
+
 void read(const Json& json, const char* name, std::int64_t& x) {
-  x = json.at(name).get<std::int64_t>();
+  if (json.contains(name) || !came_later(name)) {
+    x = json.at(name).get<std::int64_t>();
+  }
 }
 void read_real(const Json& value, double& x) {
   x = value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
@@ -228,7 +238,9 @@ StepMetrics from_json_line(const std::string& line) {
         if constexpr (std::is_same_v<decltype(x), double&>) {
           read_real(layers.at(name).at(i), x);
         } else {
-          x = layers.at(name).at(i).template get<std::int64_t>();
+          x = layers.contains(name) || !came_later(name)
+                  ? layers.at(name).at(i).template get<std::int64_t>()
+                  : x;
         }
       });
     }

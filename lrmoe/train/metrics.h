@@ -30,6 +30,7 @@ struct MoeMetrics {
   std::int64_t bytes_backward = 0;
   std::int64_t dropped_pairs = 0;  // forward: a capacity's overflow
   std::int64_t memory_peak_bytes = 0;
+  std::int64_t zero_pairs = 0;  // kept pairs that cost nothing: their token's delta was zero
 };
 
 /// How close a gradient is to that of the same tokens with every pair kept. Not a
@@ -83,15 +84,16 @@ struct LayerNote {
 
 struct StepMetrics {
   std::int64_t step = 0;  // counts from 1
-  double loss = 0;        // mean cross-entropy of the step's tokens
+  double loss = 0;        // mean cross-entropy of the step's trained tokens
   double aux_loss = 0;
   double lr = 0;
   double grad_norm = 0;
   double clip_coefficient = 1;
   std::int64_t tokens = 0;
-  std::string clock = "measured";  // or "virtual:PROFILE": whose seconds these are
-  double seconds = 0;              // of the whole step
-  double moe_seconds = 0;          // forward + backward + update
+  std::int64_t trained_tokens = 0;  // of them, those that the loss is a mean over
+  std::string clock = "measured";   // or "virtual:PROFILE": whose seconds these are
+  double seconds = 0;               // of the whole step
+  double moe_seconds = 0;           // forward + backward + update
   std::int64_t bytes_update = 0;
   MoeMetrics moe;                           // all layers; printed without a prefix
   std::optional<MeasuredSeconds> measured;  // with a virtual clock, as is `parts`

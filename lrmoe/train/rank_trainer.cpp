@@ -28,9 +28,9 @@ void sum_over_ranks(comm::Communicator& communicator, std::span<double> values) 
 
 }  // namespace
 
-RankTrainer::RankTrainer(const Config& config, const plan::Strategy& strategy, const Text& text,
+RankTrainer::RankTrainer(const Config& config, const plan::Strategy& strategy, const Data& data,
                          comm::Communicator& communicator)
-    : config_(config), text_(text), replica_(config, strategy, communicator), clock_(config) {}
+    : config_(config), data_(data), replica_(config, strategy, communicator), clock_(config) {}
 
 StepMetrics RankTrainer::step() {
   const Stopwatch watch;
@@ -54,6 +54,7 @@ StepMetrics RankTrainer::step() {
   metrics.grad_norm = norm;
   metrics.clip_coefficient = coefficient;
   metrics.tokens = config_.train.tokens_per_step;
+  metrics.trained_tokens = losses.trained;
   // Before the layers forget the step.
   GatheredWork work = gather_work(replica_.model, cpu, replica_.communicator);
   StepCounts counts(replica_.model, work, memory_model(config_));
@@ -74,35 +75,39 @@ StepMetrics RankTrainer::step() {
 RankTrainer::Losses RankTrainer::forward_backward() {
   const TrainConfig& train = config_.train;
   const std::int64_t count = batch_sequences();
+  std::vector<std::int64_t> places;
+  Losses losses;
+  for (std::int64_t i = 0; i < count * train.accumulation; ++i) {
+    places.push_back(data_.pick(train.seed, {replica_.steps, i, count * train.accumulation}));
+    losses.trained += data_.size(places.back()).trained;
+  }
   std::array<double, 2> sums = {0.0, 0.0};
-  std::optional<Audit> audit;
-  double cpu_seconds = 0;
   for (int m = 0; m < train.accumulation; ++m) {
-    const std::int64_t first = m * count;
-    const auto [begin, end] = own_share(first, count);
-    const Batch batch = make_batch(begin, end, config_.model.sequence, [&](std::int64_t i) {
-      return text_.batch(train.seed, replica_.steps, i);
-    });
+    const Batch batch = own_batch(std::span<const std::int64_t>(places).subspan(
+        static_cast<std::size_t>(m * count), static_cast<std::size_t>(count)));
+    moe::StepInfo info{replica_.steps, m};
+    info.zero_deltas = data_.masked();
     const CpuStopwatch cpu;
-    const auto [cross_entropy, aux] = run_pass(batch, {replica_.steps, m});
-    cpu_seconds += cpu.seconds();
+    const auto [cross_entropy, aux] = run_pass(batch, losses.trained, info);
+    losses.cpu_seconds += cpu.seconds();
     sums[0] += cross_entropy;
     sums[1] += aux;
     if (m == 0 && audits_this_step()) {
-      audit = audit_gradients(replica_, [&] {
-        run_pass(batch, {replica_.steps, m, false, /*keep_all=*/true});
-      });
+      info.keep_all = true;
+      losses.audit = audit_gradients(replica_, [&] { run_pass(batch, losses.trained, info); });
     }
   }
   sum_over_ranks(replica_.communicator, sums);
-  return {sums[0] / static_cast<double>(train.tokens_per_step), sums[1] / train.accumulation, audit,
-          cpu_seconds};
+  losses.cross_entropy = sums[0] / static_cast<double>(losses.trained);
+  losses.aux = sums[1] / train.accumulation;
+  return losses;
 }
 
-std::pair<double, double> RankTrainer::run_pass(const Batch& batch, const moe::StepInfo& info) {
+std::pair<double, double> RankTrainer::run_pass(const Batch& batch, std::int64_t trained,
+                                                const moe::StepInfo& info) {
   const TrainConfig& train = config_.train;
   const auto loss = replica_.model.loss(batch.tokens, batch.targets, info);
-  const at::Tensor weighted = loss.cross_entropy / static_cast<double>(train.tokens_per_step) +
+  const at::Tensor weighted = loss.cross_entropy / static_cast<double>(trained) +
                               loss.aux * (train.aux_loss / train.accumulation);
   weighted.backward();
   return {loss.cross_entropy.item<double>(), loss.aux.item<double>()};
@@ -117,11 +122,17 @@ std::int64_t RankTrainer::batch_sequences() const {
   return config_.train.tokens_per_step / config_.model.sequence / config_.train.accumulation;
 }
 
-std::pair<std::int64_t, std::int64_t> RankTrainer::own_share(std::int64_t first,
-                                                             std::int64_t count) const {
-  const auto [begin, end] =
-      share(count, replica_.communicator.rank(), replica_.communicator.size());
-  return {first + begin, first + end};
+Batch RankTrainer::own_batch(std::span<const std::int64_t> places) const {
+  // As long on every rank, so that a model without drops is the same on any number of them.
+  std::int64_t length = 1;
+  for (const std::int64_t place : places) {
+    length = std::max(length, data_.size(place).inputs);
+  }
+  const auto [begin, end] = share(static_cast<std::int64_t>(places.size()),
+                                  replica_.communicator.rank(), replica_.communicator.size());
+  return make_batch(
+      data_, places.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)),
+      length);
 }
 
 double RankTrainer::reduce_gradients() {
@@ -173,18 +184,21 @@ void RankTrainer::move_experts() {
 
 double RankTrainer::evaluate() {
   const at::NoGradGuard no_grad;
-  const std::int64_t sequences = text_.held_out_count(config_.train.evaluate_tokens);
+  const std::int64_t sequences = data_.held_out_count(config_.train.evaluate_tokens);
   std::array<double, 1> sum = {0.0};
+  std::int64_t trained = 0;
   for (std::int64_t first = 0; first < sequences; first += batch_sequences()) {
-    const auto [begin, end] = own_share(first, std::min(batch_sequences(), sequences - first));
-    const Batch batch = make_batch(begin, end, config_.model.sequence, [&](std::int64_t i) {
-      return text_.held_out_sequence(i, sequences);
-    });
+    std::vector<std::int64_t> places;
+    for (std::int64_t i = first; i < std::min(first + batch_sequences(), sequences); ++i) {
+      places.push_back(data_.pick_held_out(i, sequences));
+      trained += data_.size(places.back()).trained;
+    }
+    const Batch batch = own_batch(places);
     const auto loss = replica_.model.loss(batch.tokens, batch.targets, {replica_.steps, 0, true});
     sum[0] += loss.cross_entropy.item<double>();
   }
   sum_over_ranks(replica_.communicator, sum);
-  return sum[0] / static_cast<double>(sequences * config_.model.sequence);
+  return sum[0] / static_cast<double>(trained);
 }
 
 void RankTrainer::save(const std::filesystem::path& run_folder) {

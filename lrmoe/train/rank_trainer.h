@@ -5,22 +5,23 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "lrmoe/train/batch.h"
 #include "lrmoe/train/config.h"
+#include "lrmoe/train/data.h"
 #include "lrmoe/train/metrics.h"
 #include "lrmoe/train/replica.h"
 #include "lrmoe/train/run_folder.h"
 #include "lrmoe/train/step_clock.h"
-#include "lrmoe/train/text.h"
 
 namespace lrmoe::train {
 
 class RankTrainer {
  public:
   /// All arguments outlive the trainer.
-  RankTrainer(const Config& config, const plan::Strategy& strategy, const Text& text,
+  RankTrainer(const Config& config, const plan::Strategy& strategy, const Data& data,
               comm::Communicator& communicator);
 
   /// One optimizer step. RunError when loss or gradient is not finite.
@@ -38,19 +39,22 @@ class RankTrainer {
 
  private:
   struct Losses {
-    double cross_entropy = 0;  // mean over the step's tokens
+    double cross_entropy = 0;  // mean over the step's trained tokens
+    std::int64_t trained = 0;  // those, of all ranks and micro-batches
     double aux = 0;            // mean over its micro-batches
     std::optional<Audit> audit;
     double cpu_seconds = 0;  // of this rank, without the audit
   };
   /// Sequences of all ranks in a micro-batch.
   std::int64_t batch_sequences() const;
-  /// This rank's [begin, end) of `count` sequences from `first` on.
-  std::pair<std::int64_t, std::int64_t> own_share(std::int64_t first, std::int64_t count) const;
+  /// This rank's part of the sequences at these places, which are all ranks' micro-batch.
+  Batch own_batch(std::span<const std::int64_t> places) const;
   Losses forward_backward();
   /// Forward and backward of one micro-batch, on top of the gradients that are
   /// there; this rank's sum of the tokens' cross-entropy, and its auxiliary loss.
-  std::pair<double, double> run_pass(const Batch& batch, const moe::StepInfo& info);
+  /// `trained`: tokens of the whole step, over which the loss is a mean.
+  std::pair<double, double> run_pass(const Batch& batch, std::int64_t trained,
+                                     const moe::StepInfo& info);
   bool audits_this_step() const;
   double reduce_gradients();
   double clip(double norm);
@@ -59,7 +63,7 @@ class RankTrainer {
   void move_experts();
 
   const Config& config_;
-  const Text& text_;
+  const Data& data_;
   Replica replica_;
   StepClock clock_;
 };

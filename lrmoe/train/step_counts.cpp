@@ -28,6 +28,7 @@ void StepCounts::Own::operator+=(const Own& other) {
   exchange_seconds += other.exchange_seconds;
   added_variance += other.added_variance;
   total_variance += other.total_variance;
+  zero_pairs += other.zero_pairs;
 }
 
 StepCounts::Pairs StepCounts::count_pairs(const moe::MoeLayer& layer) {
@@ -61,7 +62,7 @@ StepCounts::Ranks StepCounts::count_ranks(
       const std::int64_t memory = std::max(ranks[r].memory_bytes, work.memory_peak_bytes);
       ranks[r] += {work.forward_bytes,   work.backward_bytes,   0,
                    work.forward_seconds, work.backward_seconds, work.exchange_seconds,
-                   work.added_variance,  work.total_variance};
+                   work.added_variance,  work.total_variance,   work.zero_pairs};
       ranks[r].memory_bytes = memory;
     }
   }
@@ -141,6 +142,7 @@ MoeMetrics StepCounts::to_metrics(const Pairs& pairs, const Ranks& ranks) {
   metrics.bytes_forward = sum.forward_bytes;
   metrics.bytes_backward = sum.backward_bytes;
   metrics.dropped_pairs = pairs.dropped;
+  metrics.zero_pairs = sum.zero_pairs;
   return metrics;
 }
 

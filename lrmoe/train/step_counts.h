@@ -47,6 +47,7 @@ class StepCounts {
     double exchange_seconds = 0;
     double added_variance = 0;
     double total_variance = 0;
+    std::int64_t zero_pairs = 0;
     void operator+=(const Own& other);
   };
   using Ranks = std::vector<Own>;

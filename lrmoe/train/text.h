@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lrmoe/train/config.h"
+#include "lrmoe/train/data_windows.h"
 
 namespace lrmoe::train {
 
@@ -25,13 +26,17 @@ class Text {
   Text(std::vector<std::uint8_t> bytes, double validation_fraction, int sequence,
        const std::string& name);
 
-  Bytes training() const { return Bytes(bytes_).first(training_size_); }
-  Bytes held_out() const { return Bytes(bytes_).subspan(training_size_); }
-  int sequence() const { return sequence_; }
+  Bytes training() const { return Bytes(bytes_).first(windows_.training_size()); }
+  Bytes held_out() const { return Bytes(bytes_).subspan(windows_.training_size()); }
+  Bytes all() const { return bytes_; }
+  const Windows& windows() const { return windows_; }
+  int sequence() const { return static_cast<int>(length()) - 1; }
 
   /// Where the index-th sequence of a step begins in training(): uniform over
   /// all places that leave room for it.
-  std::size_t offset(std::uint64_t seed, std::int64_t step, std::int64_t index) const;
+  std::size_t offset(std::uint64_t seed, std::int64_t step, std::int64_t index) const {
+    return windows_.offset(seed, step, index);
+  }
 
   /// The sequence there: sequence() + 1 bytes, inputs and their targets.
   Bytes batch(std::uint64_t seed, std::int64_t step, std::int64_t index) const {
@@ -40,18 +45,18 @@ class Text {
 
   /// Held-out sequences for about `tokens` tokens: min(tokens / sequence(), what
   /// there is), 0 when nothing is held out.
-  std::int64_t held_out_count(std::int64_t tokens) const;
+  std::int64_t held_out_count(std::int64_t tokens) const { return windows_.held_out_count(tokens); }
 
   /// Sequence `index` of `count`: evenly spaced, no two overlap. sequence() + 1 bytes.
-  Bytes held_out_sequence(std::int64_t index, std::int64_t count) const;
+  Bytes held_out_sequence(std::int64_t index, std::int64_t count) const {
+    return held_out().subspan(windows_.held_out_offset(index, count), length());
+  }
 
  private:
-  std::size_t length() const { return static_cast<std::size_t>(sequence_) + 1; }
-  void divide(double validation_fraction, const std::string& name);
+  std::size_t length() const { return windows_.length(); }
 
   std::vector<std::uint8_t> bytes_;
-  std::size_t training_size_ = 0;
-  int sequence_ = 1;
+  Windows windows_;
 };
 
 }  // namespace lrmoe::train

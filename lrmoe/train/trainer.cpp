@@ -63,6 +63,12 @@ class Recorder {
     }
   }
 
+  void tell(const std::string& note) {
+    if (progress_ && !note.empty()) {
+      progress_->note(note);
+    }
+  }
+
   bool wants_stop() const { return options_.stop && options_.stop(result_); }
 
   void finish() {
@@ -105,9 +111,9 @@ bool is_due(std::int64_t every, std::int64_t step) {
 
 // The run of one rank; true when a signal ended it.
 bool run_rank(RankTrainer& trainer, Recorder* recorder, const TrainOptions& options,
-              const Text& text, comm::Communicator& communicator) {
+              const Data& data, comm::Communicator& communicator) {
   const TrainConfig& train = options.config.train;
-  const bool can_evaluate = text.held_out_count(train.evaluate_tokens) > 0;
+  const bool can_evaluate = data.held_out_count(train.evaluate_tokens) > 0;
   After after = After::go_on;
   while (trainer.steps_done() < train.steps && after == After::go_on) {
     StepMetrics metrics = trainer.step();
@@ -140,14 +146,15 @@ TrainResult train(const TrainOptions& options) {
 
 TrainResult train(const TrainOptions& options, const plan::Strategy& strategy) {
   const Config& config = options.config;
-  const Text text(config.data, config.model.sequence);
+  const std::unique_ptr<const Data> data =
+      open_data(config.data, config.model.sequence, config.model.vocabulary);
   const RunFolder folder = open_run(options.run_folder, config, options.resume);
   at::set_num_threads(1);  // the ranks are the threads; and sums keep their order
   const InterruptGuard guard;
   TrainResult result;
   bool interrupted = false;
   comm::run_ranks(config.parallel.ranks, [&](comm::Communicator& communicator) {
-    RankTrainer trainer(config, strategy, text, communicator);
+    RankTrainer trainer(config, strategy, *data, communicator);
     if (folder.checkpoint) {
       trainer.load(*folder.checkpoint);
     }
@@ -159,8 +166,9 @@ TrainResult train(const TrainOptions& options, const plan::Strategy& strategy) {
       }
       result.steps = trainer.steps_done();
       recorder = std::make_unique<Recorder>(options, folder, result);
+      recorder->tell(data->note());
     }
-    const bool ended = run_rank(trainer, recorder.get(), options, text, communicator);
+    const bool ended = run_rank(trainer, recorder.get(), options, *data, communicator);
     if (recorder) {
       recorder->finish();
       interrupted = ended;

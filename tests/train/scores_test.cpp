@@ -63,7 +63,7 @@ std::vector<std::vector<float>> scores(Config config, const Checkpoint& checkpoi
   config.strategy.lrmoe.metric = metric;
   config.strategy.lrmoe.variance_limit = 1e-9;
   const auto strategy = plan::make_strategy(config.strategy);
-  const Text text(config.data, config.model.sequence);
+  const auto data = open_data(config.data, config.model.sequence, config.model.vocabulary);
   std::vector<std::vector<float>> found;
   comm::run_ranks(1, [&](comm::Communicator& communicator) {
     Replica replica(config, *strategy, communicator);
@@ -73,9 +73,11 @@ std::vector<std::vector<float>> scores(Config config, const Checkpoint& checkpoi
       replica.model.moe_layers()[i]->watch_scores(
           [&out = found[i]](std::span<const float> s) { out.assign(s.begin(), s.end()); });
     }
-    const Batch batch = make_batch(0, 16, config.model.sequence, [&](std::int64_t i) {
-      return text.batch(config.train.seed, replica.steps, i);
-    });
+    std::vector<std::int64_t> places;
+    for (std::int64_t i = 0; i < 16; ++i) {
+      places.push_back(data->pick(config.train.seed, {replica.steps, i, 16}));
+    }
+    const Batch batch = make_batch(*data, places, config.model.sequence);
     const auto loss = replica.model.loss(batch.tokens, batch.targets, {replica.steps, 0});
     loss.cross_entropy.backward();
     for (const auto& layer : replica.model.moe_layers()) {

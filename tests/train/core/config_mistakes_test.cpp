@@ -65,8 +65,10 @@ TEST(Config, WrongTypesAndRangesSayWhatWouldBeRight) {
             std::string::npos);
   EXPECT_NE(wrong("data.validation_fraction", "1").find("at least 0 and below 1"),
             std::string::npos);
-  EXPECT_NE(wrong("data.path", "7").find("it takes a text file or a folder, in quotes"),
-            std::string::npos);
+  EXPECT_NE(
+      wrong("data.path", "7")
+          .find("it takes a file (text, .npy, .bin or .jsonl) or a folder of them, in quotes"),
+      std::string::npos);
   EXPECT_NE(wrong("model.router", "relu").find("it takes 'softmax' or 'sigmoid'"),
             std::string::npos);
   EXPECT_NE(wrong("train.dtype", "float16").find("it takes 'float32' or 'bfloat16'"),

@@ -25,6 +25,7 @@ TEST(Config, EveryKeyReachesItsMember) {
 [data]
 path = "x.txt"
 validation_fraction = 0.25
+dtype = "uint32"
 [model]
 vocabulary = 300
 layers = 3
@@ -91,6 +92,7 @@ ranks_per_node = 4
 )");
   EXPECT_EQ(c.data.path, "x.txt");
   EXPECT_EQ(c.data.validation_fraction, 0.25);
+  EXPECT_EQ(c.data.dtype, IdType::uint32);
   EXPECT_EQ(c.model.vocabulary, 300);
   EXPECT_EQ(c.model.layers, 3);
   EXPECT_EQ(c.model.hidden, 48);

@@ -103,7 +103,10 @@ TEST(Text, BadTextsAreRefusedWithOneLine) {
   const auto message = [](const std::string& path, double fraction) {
     return message_of<InputError>([&] { Text({path, fraction}, 9); });
   };
-  EXPECT_EQ(message("", 0), "data.path is missing; name a text file or a folder of them");
+  EXPECT_EQ(
+      message("", 0),
+      "data.path is missing; name a text file, token ids (.npy, .bin), JSON lines (.jsonl) or a "
+      "folder of them");
   const std::string missing = (folder / "none").string();
   EXPECT_EQ(message(missing, 0), "data.path = '" + missing + "': cannot read '" + missing +
                                      "': No such file or directory");
