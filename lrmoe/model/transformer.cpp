@@ -71,7 +71,7 @@ struct Transformer::Impl {
   }
 
   void add_block(int layer, int slots, comm::Communicator& communicator,
-                 const plan::Strategy& strategy) {
+                 const plan::Strategy& strategy, int ranks_per_node) {
     const std::string prefix = "layers." + std::to_string(layer) + ".";
     const std::int64_t d = config.hidden;
     const std::int64_t dim = d / config.heads;
@@ -86,8 +86,8 @@ struct Transformer::Impl {
         add(prefix + "attention.output", {d, config.heads * dim}, residual_std);
     block.mlp_norm = add(prefix + "mlp.norm", {d}, 0.0);
     if (config.is_moe_layer(layer)) {
-      moe_layers.push_back(std::make_unique<moe::MoeLayer>(config.moe(), layer, slots, communicator,
-                                                           strategy, seed, std, dtype));
+      moe_layers.push_back(std::make_unique<moe::MoeLayer>(
+          config.moe(), layer, slots, communicator, strategy, seed, std, dtype, ranks_per_node));
       layer_of.push_back(layer);
       block.moe = moe_layers.back().get();
       parameters.push_back({prefix + "router", block.moe->router_weight, true});
@@ -135,13 +135,14 @@ struct Transformer::Impl {
 };
 
 Transformer::Transformer(const ModelConfig& config, int slots, comm::Communicator& communicator,
-                         const plan::Strategy& strategy, std::uint64_t seed, at::ScalarType dtype) {
+                         const plan::Strategy& strategy, std::uint64_t seed, at::ScalarType dtype,
+                         int ranks_per_node) {
   LRMOE_ASSERT(config.hidden % (2 * config.heads) == 0 && config.heads % config.kv_heads == 0,
                "heads must divide the hidden size into even parts, kv_heads the heads");
   impl_ = std::make_unique<Impl>(config, seed, dtype);
   impl_->embedding = impl_->add("embedding", {config.vocabulary, config.hidden}, config.init_std);
   for (int layer = 0; layer < config.layers; ++layer) {
-    impl_->add_block(layer, slots, communicator, strategy);
+    impl_->add_block(layer, slots, communicator, strategy, ranks_per_node);
   }
   impl_->norm = impl_->add("norm", {config.hidden}, 0.0);
   impl_->head = impl_->add("head", {config.vocabulary, config.hidden}, config.init_std);

@@ -31,7 +31,8 @@ class Transformer {
   /// weights stay fp32 and are cast where they are used, and norms, softmax,
   /// residual stream and loss are fp32.
   Transformer(const ModelConfig& config, int slots, comm::Communicator& communicator,
-              const plan::Strategy& strategy, std::uint64_t seed, at::ScalarType dtype);
+              const plan::Strategy& strategy, std::uint64_t seed, at::ScalarType dtype,
+              int ranks_per_node = 0);
   ~Transformer();
   Transformer(Transformer&&) noexcept;
 

@@ -113,14 +113,14 @@ struct MoeLayer::Impl {
 
 MoeLayer::MoeLayer(const model::MoeConfig& config, int layer, int slots,
                    comm::Communicator& communicator, const plan::Strategy& strategy,
-                   std::uint64_t seed, double init_std, at::ScalarType weights)
+                   std::uint64_t seed, double init_std, at::ScalarType weights, int ranks_per_node)
     : impl_(new Impl{config,
                      layer,
                      communicator,
                      strategy,
                      seed,
                      init_std,
-                     {communicator.size(), config.experts, slots, config.top_k, 0},
+                     {communicator.size(), config.experts, slots, config.top_k, ranks_per_node},
                      {},
                      plan::Counts(communicator.size(), config.experts),
                      {},

@@ -38,9 +38,10 @@ class MoeLayer {
   /// `communicator` and `strategy` outlive the layer. The weights depend on
   /// (seed, layer) alone, not on the ranks or the placement. `weights`: dtype of
   /// the experts' working weights; the router is always fp32 (fp64 if weights are).
+  /// `ranks_per_node`: what the planner knows of the cluster; 0: all in one node.
   MoeLayer(const model::MoeConfig& config, int layer, int slots, comm::Communicator& communicator,
            const plan::Strategy& strategy, std::uint64_t seed, double init_std,
-           at::ScalarType weights);
+           at::ScalarType weights, int ranks_per_node = 0);
 
   struct Output {
     at::Tensor y;    // [T, d], dtype of x: the routed experts' sum

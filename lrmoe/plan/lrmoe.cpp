@@ -7,27 +7,38 @@
 #include "lrmoe/base/error.h"
 #include "lrmoe/base/names.h"
 #include "lrmoe/plan/assign.h"
+#include "lrmoe/plan/budget.h"
 #include "lrmoe/plan/even.h"
 #include "lrmoe/plan/fixed_point.h"
 #include "lrmoe/plan/keep.h"
+#include "lrmoe/plan/near.h"
 #include "lrmoe/plan/quota.h"
 #include "lrmoe/plan/robust.h"
 #include "lrmoe/plan/split.h"
 #include "lrmoe/plan/symi.h"
+#include "lrmoe/plan/target.h"
 
 namespace lrmoe::plan {
 namespace {
 
 class Lrmoe final : public Strategy {
  public:
-  explicit Lrmoe(const LrmoeOptions& options) : options_(options) { check_options(options); }
+  explicit Lrmoe(const StrategyOptions& options)
+      : options_(options.lrmoe), costs_(options.costs), memory_(options.memory) {
+    check_options(options_);
+    check_targets(options);
+  }
   std::string_view name() const override { return "lrmoe"; }
   const LrmoeOptions* selection() const override { return &options_; }
 
   Placement initial(const Cluster& cluster) const override {
     check_cluster(cluster);
     const std::vector<std::int64_t> even(static_cast<std::size_t>(cluster.experts), 1);
-    return place_robust(cluster, even, even);
+    Cluster c = cluster;
+    if (memory_.bytes > 0) {  // replicas have to wait until demand says what they cost
+      c.slots = (c.experts + c.ranks - 1) / c.ranks;
+    }
+    return with_slots(place_robust(c, even, even), cluster.slots);
   }
 
   Placement place(const Cluster& cluster, const Counts& demand, const Placement& present,
@@ -35,13 +46,62 @@ class Lrmoe final : public Strategy {
     if (total_pairs(demand) == 0) {
       return present;
     }
-    const auto pairs = pairs_per_expert(demand);
-    const auto quota = quota_without_ranks(curves, pairs, quota_settings(options_, curves, pairs));
-    return place_robust(cluster, pairs, quota);
+    const auto place_in = [&](int slots) {
+      Cluster c = cluster;
+      c.slots = slots;
+      return with_slots(place_for(c, demand, present, curves), cluster.slots);
+    };
+    if (memory_.bytes == 0) {
+      return place_in(cluster.slots);
+    }
+    // Replicas go before anything else does.
+    return place_in(affordable_slots(memory_, cluster, [&](int slots) {
+      return fullest_rank(route_with(options_, {cluster, demand, place_in(slots), false, curves}),
+                          memory_)
+          .bytes;
+    }));
   }
 
   Plan route(const RouteInput& input) const override {
     check_input(input);
+    if (memory_.bytes == 0 || input.evaluate) {
+      return route_with(options_, input);
+    }
+    return plan_within(memory_, options_,
+                       [&](const LrmoeOptions& options) { return route_with(options, input); });
+  }
+
+ private:
+  Placement place_for(const Cluster& cluster, const Counts& demand, const Placement& present,
+                      const ScoreCurves* curves) const {
+    const auto pairs = pairs_per_expert(demand);
+    const LrmoeOptions options = timed(options_, cluster, demand);
+    const auto quota = quota_without_ranks(curves, pairs, quota_settings(options, curves, pairs));
+    const PlacementDemand wanted{cluster, pairs, quota, &demand, options.activations};
+    Placement next = bring_near(costs_, wanted, place_robust(cluster, pairs, quota));
+    return options_.placing == Placing::in_step ? place_in_step(costs_, wanted, present, next)
+                                                : next;
+  }
+
+  /// The same on ranks with more slots: they stay empty.
+  static Placement with_slots(const Placement& placement, int slots) {
+    Placement out(placement.rows, slots, -1);
+    for (int r = 0; r < placement.rows; ++r) {
+      std::copy(placement.row(r).begin(), placement.row(r).end(), out.row(r).begin());
+    }
+    return out;
+  }
+
+  /// A ceiling on the time becomes a ratio.
+  LrmoeOptions timed(LrmoeOptions options, const Cluster& cluster, const Counts& demand) const {
+    if (options.time > 0.0) {
+      options.ratio =
+          ratio_for_time(costs_, cluster, total_pairs(demand), options.time, options.activations);
+    }
+    return options;
+  }
+
+  Plan route_with(const LrmoeOptions& options, const RouteInput& input) const {
     const Cluster& cluster = input.cluster;
     Plan plan;
     plan.strategy = name();
@@ -54,15 +114,26 @@ class Lrmoe final : public Strategy {
     const MinMaxSplit split = min_max_split(cluster, input.demand, instances);
     plan.forward = assign_sources(cluster, input.demand, split.loads);
     plan.backward = plan.forward;
-    plan.activations = options_.activations;
+    plan.activations = options.activations;
     if (!input.evaluate) {
-      keep_part(plan, options_, input);
+      keep_part(plan, timed(options, cluster, input.demand), input);
     }
     return plan;
   }
 
- private:
+  static void check_targets(const StrategyOptions& options) {
+    if (options.lrmoe.time > 0.0 && !options.costs.known()) {
+      throw InputError(
+          "[lrmoe] time needs to know what work costs: set [clock] profile to a virtual cluster");
+    }
+    if (options.lrmoe.time > 0.0 && options.lrmoe.variance > 0.0) {
+      throw InputError("[lrmoe] time and variance are two targets in place of ratio; set one");
+    }
+  }
+
   LrmoeOptions options_;
+  PlanCosts costs_;
+  MemoryBudget memory_;
 };
 
 class SymiSampled final : public Strategy {
@@ -104,6 +175,7 @@ void check_options(const LrmoeOptions& options) {
   require(options.ratio >= 1e-6 && options.ratio <= 1.0, "ratio", options.ratio,
           "above 0 and at most 1");
   require(options.variance >= 0.0, "variance", options.variance, "0 (off) or more");
+  require(options.time >= 0.0, "time", options.time, "0 (off) or more seconds");
   require(options.shortlist > 0.0 && options.shortlist <= 1.0, "shortlist", options.shortlist,
           "above 0 and at most 1");
   require(options.floor >= 0.0 && options.floor <= 1.0, "floor", options.floor, "from 0 to 1");
@@ -113,7 +185,7 @@ void check_options(const LrmoeOptions& options) {
 }
 
 std::unique_ptr<const Strategy> make_lrmoe(const StrategyOptions& options) {
-  return std::make_unique<Lrmoe>(options.lrmoe);
+  return std::make_unique<Lrmoe>(options);
 }
 
 std::unique_ptr<const Strategy> make_symi_sampled(const StrategyOptions& options) {

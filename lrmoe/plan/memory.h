@@ -36,6 +36,14 @@ std::int64_t expected_rows(std::int64_t tokens, std::int64_t pairs, int top_k);
 /// Row counts are not in the plan: expected_rows stands in for them.
 std::vector<MemoryTerms> memory_terms(const Plan& plan, const MemoryModel& model);
 
+/// Bytes that a rank's MoE layers may take together (plan/budget.h).
+struct MemoryBudget {
+  std::int64_t bytes = 0;  // 0: no budget
+  int layers = 1;          // MoE layers of the model
+  int most_chunks = 64;
+  MemoryModel model;
+};
+
 /// The fullest rank's terms.
 MemoryTerms fullest(const std::vector<MemoryTerms>& terms);
 

@@ -10,6 +10,9 @@ namespace lrmoe::plan {
 enum class SelectMode : std::uint8_t { sampled, top };
 /// What the forward pass leaves for the backward pass (docs/design.md, "Memory").
 enum class Activations : std::uint8_t { keep, recompute };
+/// When the placement of a step is planned: from the demand of the step before, or
+/// from its own, where replica weights are fetched before the GEMMs.
+enum class Placing : std::uint8_t { next_step, in_step };
 /// Estimate of a pair's share in its expert's update.
 enum class Metric : std::uint8_t {
   gate,
@@ -36,6 +39,8 @@ struct LrmoeOptions {
   /// Above 0: a layer whose predicted added variance is higher keeps all pairs.
   double variance_limit = 0.0;
   double slack = 0.01;  // retained load of a rank <= (1 + slack) * mean
+  double time = 0.0;    // above 0: ceiling on a layer's backward seconds, in place of ratio
+  Placing placing = Placing::next_step;
   bool operator==(const LrmoeOptions&) const = default;
 };
 

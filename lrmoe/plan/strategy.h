@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "lrmoe/plan/costs.h"
+#include "lrmoe/plan/memory.h"
 #include "lrmoe/plan/options.h"
 #include "lrmoe/plan/types.h"
 
@@ -22,7 +24,9 @@ struct StrategyOptions {
   /// fixed-capacity: expert capacity = floor(cf * pairs / E).
   /// symi: slot capacity = floor(cf * pairs / (R * S)). Infinity: dropless.
   double capacity_factor = std::numeric_limits<double>::infinity();
-  LrmoeOptions lrmoe{};  // lrmoe, symi-sampled
+  LrmoeOptions lrmoe{};   // lrmoe, symi-sampled
+  PlanCosts costs{};      // lrmoe: of the cluster, where they are known
+  MemoryBudget memory{};  // lrmoe: of a rank
 };
 
 /// What `Strategy::route` works from.

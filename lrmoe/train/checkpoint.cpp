@@ -199,7 +199,9 @@ void place_experts(Replica& replica, const CheckpointState& state) {
     const CheckpointState::Layer& old = state.layers[i];
     plan::Placement placement = old.placement;
     replica.last_demand[i] = spread(old.demand, layer.cluster().ranks);
-    if (state.cluster == layer.cluster() && state.strategy == replica.strategy.name()) {
+    plan::Cluster cluster = layer.cluster();
+    cluster.ranks_per_node = state.cluster.ranks_per_node;  // any placement serves any nodes
+    if (state.cluster == cluster && state.strategy == replica.strategy.name()) {
       replica.last_demand[i] = old.demand;
     } else {
       placement =

@@ -66,6 +66,11 @@ struct ClockConfig {
   int ranks_per_node = -1;           // -1: the profile's; 0: all ranks in one node
 };
 
+/// What a rank's MoE layers may take.
+struct MemoryConfig {
+  std::string budget;  // bytes per rank, "40GiB"; empty: no budget
+};
+
 /// The whole configuration. `[strategy]` becomes `strategy`.
 struct Config {
   DataConfig data;
@@ -75,6 +80,7 @@ struct Config {
   plan::StrategyOptions strategy;
   LrmoeTrainConfig lrmoe;
   ClockConfig clock;
+  MemoryConfig memory;
 
   /// Slots per rank after `0` is resolved.
   int slots() const;

@@ -85,7 +85,7 @@ void check_strategy(const Config& c, const std::string& where) {
                      "); there are: " + join(names));
   }
   try {
-    plan::make_strategy(c.strategy);
+    plan::make_strategy(strategy_options(c));
   } catch (const InputError& error) {
     throw InputError(where + ": " + error.what());
   }
@@ -109,7 +109,7 @@ void check_parallel(const Config& c, const std::string& where) {
 
 int Config::slots() const {
   const int least = ceil_div(model.experts, parallel.ranks);
-  if (plan::make_strategy(strategy)->owns_experts()) {
+  if (plan::make_strategy({.name = strategy.name})->owns_experts()) {
     return least;
   }
   const int wanted = parallel.slots != 0 ? parallel.slots : least + 2;

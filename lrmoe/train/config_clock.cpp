@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "lrmoe/base/error.h"
+#include "lrmoe/base/size.h"
 #include "lrmoe/train/config_fields.h"
 
 namespace lrmoe::train {
@@ -74,6 +76,31 @@ cost::Rest rest_of_model(const Config& config) {
   own.dense = 3 * d * m.width_of_dense();
   own.vocabulary = m.vocabulary;
   return cost::find_rest(config.clock.shape, own);
+}
+
+int ranks_per_node(const Config& config) {
+  const auto clock = virtual_clock(config);
+  if (!clock) {
+    return 0;
+  }
+  return clock->ranks_per_node >= 0 ? clock->ranks_per_node : clock->profile.ranks_per_node;
+}
+
+plan::StrategyOptions strategy_options(const Config& config) {
+  plan::StrategyOptions options = config.strategy;
+  if (const auto clock = virtual_clock(config)) {
+    options.costs =
+        plan::plan_costs(clock->profile, clock->shape, clock->scale, ranks_per_node(config));
+  }
+  if (!config.memory.budget.empty()) {
+    options.memory.bytes = parse_size(config.memory.budget, "[memory] budget");
+    if (options.memory.bytes == 0) {
+      throw InputError("[memory] budget must be above 0; leave it out for none");
+    }
+    options.memory.layers = moe_layers(config.model);
+    options.memory.model = memory_model(config);
+  }
+  return options;
 }
 
 plan::MemoryModel memory_model(const Config& config) {

@@ -26,6 +26,14 @@ cost::Rest rest_of_model(const Config& config);
 /// Bytes of an element of the experts' weights and of the activations.
 std::int64_t element_bytes(Dtype dtype);
 
+/// Ranks in a node of the clock's cluster; 0: all in one, or seconds are measured.
+int ranks_per_node(const Config& config);
+
+/// The strategy with what the planner needs to know beside its own settings: what
+/// work costs on the clock's cluster, and the memory budget. InputError for a
+/// budget that is no size.
+plan::StrategyOptions strategy_options(const Config& config);
+
 /// What `plan::memory_terms` needs of the run's own model.
 plan::MemoryModel memory_model(const Config& config);
 

@@ -293,6 +293,7 @@ void add_lrmoe(std::vector<Field>& fields) {
       fields, "lrmoe", [](auto& c) -> auto& { return c.strategy.lrmoe; });
   section.real("ratio", &LrmoeOptions::ratio, kShare);
   section.real("variance", &LrmoeOptions::variance, kNotNegative);
+  section.real("time", &LrmoeOptions::time, kNotNegative);
   section.choice<plan::SelectMode>(
       "mode", &LrmoeOptions::mode,
       {{"sampled", plan::SelectMode::sampled}, {"top", plan::SelectMode::top}});
@@ -358,6 +359,12 @@ void add_clock(std::vector<Field>& fields) {
       "a whole number, with 0 for all ranks in one node and -1 for the profile's";
 }
 
+void add_memory(std::vector<Field>& fields) {
+  Section section(fields, "memory", &Config::memory);
+  section.text("budget", &MemoryConfig::budget,
+               "a size in quotes, such as '40GiB', or '' for none");
+}
+
 std::vector<Field> make_fields() {
   std::vector<Field> fields;
   add_data(fields);
@@ -367,6 +374,7 @@ std::vector<Field> make_fields() {
   add_strategy(fields);
   add_lrmoe(fields);
   add_clock(fields);
+  add_memory(fields);
   return fields;
 }
 

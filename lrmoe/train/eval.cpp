@@ -16,6 +16,7 @@
 #include "lrmoe/train/batch.h"
 #include "lrmoe/train/checkpoint.h"
 #include "lrmoe/train/checkpoint_state.h"
+#include "lrmoe/train/config_clock.h"
 
 namespace lrmoe::train {
 
@@ -195,7 +196,7 @@ EvalResult evaluate(const EvalOptions& options) {
                    std::vector<std::int64_t>{result.tokens, config.model.vocabulary});
   }
   at::set_num_threads(1);  // the ranks are the threads
-  const auto strategy = plan::make_strategy(config.strategy);
+  const auto strategy = plan::make_strategy(strategy_options(config));
   comm::run_ranks(options.ranks, [&](comm::Communicator& communicator) {
     Replica replica(config, *strategy, communicator);
     load_checkpoint(replica, config, checkpoint);

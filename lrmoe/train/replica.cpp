@@ -1,5 +1,7 @@
 #include "lrmoe/train/replica.h"
 
+#include "lrmoe/train/config_clock.h"
+
 namespace lrmoe::train {
 
 namespace {
@@ -15,7 +17,7 @@ Replica::Replica(const Config& config, const plan::Strategy& strategy_,
     : communicator(communicator_),
       strategy(strategy_),
       model(config.model, config.slots(), communicator_, strategy_, config.train.seed,
-            scalar_type(config.train.dtype)),
+            scalar_type(config.train.dtype), ranks_per_node(config)),
       dense(model.parameters()) {
   const optim::ShardMap map{communicator.size(), config.model.experts,
                             std::int64_t{3} * config.model.hidden * config.model.expert_width,

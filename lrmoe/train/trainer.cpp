@@ -14,6 +14,7 @@
 #include "lrmoe/base/names.h"
 #include "lrmoe/comm/threads.h"
 #include "lrmoe/train/audit.h"
+#include "lrmoe/train/config_clock.h"
 #include "lrmoe/train/interrupt.h"
 #include "lrmoe/train/progress.h"
 #include "lrmoe/train/rank_trainer.h"
@@ -140,7 +141,7 @@ bool run_rank(RankTrainer& trainer, Recorder* recorder, const TrainOptions& opti
 }  // namespace
 
 TrainResult train(const TrainOptions& options) {
-  const auto strategy = plan::make_strategy(options.config.strategy);
+  const auto strategy = plan::make_strategy(strategy_options(options.config));
   return train(options, *strategy);
 }
 

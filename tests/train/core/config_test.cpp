@@ -74,6 +74,7 @@ capacity_factor = 1.5
 [lrmoe]
 ratio = 0.5
 variance = 0.75
+time = 0.125
 mode = "top"
 metric = "gate-grad"
 shortlist = 0.6
@@ -89,6 +90,8 @@ profile = "h200-ib"
 shape = "glm-4.5-air"
 scale = 32
 ranks_per_node = 4
+[memory]
+budget = "2GiB"
 )");
   EXPECT_EQ(c.data.path, "x.txt");
   EXPECT_EQ(c.data.validation_fraction, 0.25);
@@ -138,12 +141,13 @@ ranks_per_node = 4
   EXPECT_EQ(c.strategy.lrmoe,
             (plan::LrmoeOptions{0.5, 0.75, plan::SelectMode::top, plan::Metric::gate_grad, 0.6,
                                 plan::ShortlistBy::output, plan::RouterGradient::exact,
-                                plan::Activations::recompute, 0.05, 0.3, 0.1}));
+                                plan::Activations::recompute, 0.05, 0.3, 0.1, 0.125}));
   EXPECT_EQ(c.lrmoe.audit_every, 25);
   EXPECT_EQ(c.clock.profile, "h200-ib");
   EXPECT_EQ(c.clock.shape, "glm-4.5-air");
   EXPECT_EQ(c.clock.scale, 32.0);
   EXPECT_EQ(c.clock.ranks_per_node, 4);
+  EXPECT_EQ(c.memory.budget, "2GiB");
 
   // Nothing is left at its default above, so the round trip covers every key.
   const Config defaults;
