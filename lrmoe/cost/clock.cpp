@@ -112,6 +112,7 @@ class Pricer {
         layer < work_.optimizer.size() ? work_.optimizer[layer].experts : options_.shape.experts;
     exchange([&](int, int) { return kCount * demand; });
     cost.seconds.plan += compute([&](int r) { return plan_seconds(work(r)); });
+    fetch(ranks, cost);
     compute([&](int r) { return memory(2 * s * sum(work(r).forward_rows) * row_); });
     exchange([&](int, int) { return kCount; });
     exchange([&](int a, int b) {
@@ -139,6 +140,24 @@ class Pricer {
     compute(
         [&](int r) { return memory(s * (sum(work(r).combine_rows) + tokens(work(r))) * row_); });
     cost.seconds.forward += ranks_.latest() - start;
+  }
+
+  /// In-step placement: every shard sends its part of an instance's weights to the
+  /// rank that got it. Before dispatch, so that the GEMMs find them.
+  void fetch(const RankWork& ranks, LayerCost& cost) {
+    const auto fetched = [&](int r) {
+      return static_cast<double>(ranks[static_cast<std::size_t>(r)].fetched_instances);
+    };
+    bool any = false;
+    for (int r = 0; r < ranks_.size(); ++r) {
+      any = any || fetched(r) > 0;
+    }
+    if (any) {
+      const Ranks::Result result =
+          ranks_.exchange([&](int, int b) { return fetched(b) * shard_bytes(); });
+      cost.seconds.fetch += result.seconds;
+      cost.bytes.weights += result.sent;
+    }
   }
 
   /// From the arrival of x to the leaving of the combined rows.
@@ -349,6 +368,7 @@ Seconds& Seconds::operator+=(const Seconds& other) {
   exchange += other.exchange;
   weight_exchange += other.weight_exchange;
   scores += other.scores;
+  fetch += other.fetch;
   plan += other.plan;
   statistics += other.statistics;
   select += other.select;

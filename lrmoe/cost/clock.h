@@ -50,9 +50,11 @@ struct Seconds {
                                // each collective to the last rank's leaving
   double weight_exchange = 0;  // within update, likewise
   double scores = 0;           // within update: the all-reduce of the score histograms
-  double plan = 0;             // within forward; of the rank that takes longest, as the next two
-  double statistics = 0;       // within forward
-  double select = 0;           // within backward
+  double fetch = 0;       // within forward: weights of a placement planned in the step; nothing
+                          // else goes on meanwhile
+  double plan = 0;        // within forward; of the rank that takes longest, as the next two
+  double statistics = 0;  // within forward
+  double select = 0;      // within backward
   double total() const { return forward + backward + update; }
   Seconds& operator+=(const Seconds& other);
 };

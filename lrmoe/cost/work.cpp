@@ -23,6 +23,7 @@ void visit(Work& w, Archive&& archive) {
   archive(w.zero_pairs);
   archive(w.recompute);
   archive(w.plan_cells);
+  archive(w.fetched_instances);
   archive(w.scored_pairs);
   archive(w.forward_bytes);
   archive(w.backward_bytes);

@@ -21,11 +21,12 @@ struct LayerWork {
   std::vector<std::int32_t> backward_rows;       // [R] delta rows sent
   std::vector<std::int32_t> backward_pairs;      // [R] kept pairs sent
   std::vector<std::int32_t> backward_gemm_rows;  // [instances here]
-  std::int64_t zero_pairs = 0;    // kept pairs that came here and were skipped: their delta is zero
-  bool recompute = false;         // x travels again, g and u are computed again
-  std::int64_t plan_cells = 0;    // R * E where a planner split the demand; 0: nothing planned
-  std::int64_t scored_pairs = 0;  // of this rank, scored and selected among; 0: all kept
-  std::int64_t forward_bytes = 0;  // sent to other ranks, as really sent
+  std::int64_t zero_pairs = 0;  // kept pairs that came here and were skipped: their delta is zero
+  bool recompute = false;       // x travels again, g and u are computed again
+  std::int64_t plan_cells = 0;  // R * E where a planner split the demand; 0: nothing planned
+  std::int64_t fetched_instances = 0;  // whose weights came within the step, before the GEMMs
+  std::int64_t scored_pairs = 0;       // of this rank, scored and selected among; 0: all kept
+  std::int64_t forward_bytes = 0;      // sent to other ranks, as really sent
   std::int64_t backward_bytes = 0;
   // Sums over the kept pairs, each standing for 1/pi pairs: the variance that
   // sampling added and sum S^2 (docs/design.md, "Selection").

@@ -322,6 +322,19 @@ TEST(Clock, PlanningSelectionAndStatisticsAreCharged) {
   EXPECT_NEAR(wire * 1e6, 80, 1e-6);
 }
 
+TEST(Clock, WeightsThatAreFetchedWithinTheStepComeBeforeTheExperts) {
+  std::vector<LayerWork> ranks = ranks_that_send({1, 1});
+  const Seconds before = price(step_of(ranks), link_only(0));
+  ranks[0].fetched_instances = 1;
+  ranks[1].fetched_instances = 3;
+  ClockOptions options{.profile = link_only(0), .shape = small_shape()};
+  const LayerCost cost = price_step(step_of(ranks), options).total;
+  const double part = 96 * 2 / 2.0;  // bytes of one instance on one of two shards
+  EXPECT_NEAR(cost.seconds.fetch * 1e6, 3 * part, 1e-6);
+  EXPECT_NEAR(cost.seconds.forward, before.forward + cost.seconds.fetch, 1e-12);
+  EXPECT_DOUBLE_EQ(cost.bytes.weights, 4 * part);
+}
+
 TEST(Clock, UpdateSendsInstancesToTheShardsAndBack) {
   StepWork step = step_of(ranks_that_send({1, 1}));
   step.optimizer = {{.experts = 4, .instances = {2, 3}, .next_instances = {3, 2}}};

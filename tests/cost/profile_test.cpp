@@ -124,6 +124,7 @@ std::vector<LayerWork> some_work(std::size_t count) {
     w.backward_gemm_rows = table(number() % 5);
     w.recompute = number() % 2 == 0;
     w.plan_cells = number();
+    w.fetched_instances = number();
     w.scored_pairs = number();
     w.forward_bytes = number();
     w.backward_bytes = -number();
