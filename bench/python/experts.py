@@ -1,5 +1,6 @@
 """Forward and backward of one layer's routed experts: Transformers' implementations against
-LRMoE's, on the same weights and routing, in one process; the methods take turns.
+LRMoE's, on the same weights and routing, in one process; the methods take turns. Times are the
+process's CPU seconds (with one thread: those of a machine that does nothing else), medians.
 
     python bench/python/experts.py [--threads 1] [--tokens 4096] [--rounds 5] [--json FILE]
 """
@@ -58,11 +59,11 @@ def main():
             experts.config._experts_implementation = implementation
             if implementation == "lrmoe":
                 lrmoe.configure(experts, ratio=ratio, metric=options.metric)
-            start = time.perf_counter()
+            start = time.process_time()
             out = experts(x, ids, gates)
-            middle = time.perf_counter()
+            middle = time.process_time()
             torch.autograd.grad(out, [x, gates, *experts.parameters()], delta)
-            return middle - start, time.perf_counter() - middle
+            return middle - start, time.process_time() - middle
 
         methods = {
             "grouped_mm": ("grouped_mm", 1),
@@ -79,10 +80,15 @@ def main():
         for name, rows in times.items():
             forward, backward = (statistics.median(r[i] for r in rows) for i in (0, 1))
             both = statistics.median(map(sum, rows))
-            results[f"{dtype}/{name}"] = {"forward": forward, "backward": backward, "ratio": both / base}
+            results[f"{dtype}/{name}"] = {
+                "forward": forward,
+                "backward": backward,
+                "ratio": both / base,
+            }
             print(
                 f"{str(dtype):15} {name:15} forward {forward * 1e3:7.1f} ms  backward "
-                f"{backward * 1e3:7.1f} ms  both {both * 1e3:7.1f} ms  {both / base:.3f} of grouped_mm"
+                f"{backward * 1e3:7.1f} ms  both {both * 1e3:7.1f} ms  "
+                f"{both / base:.3f} of grouped_mm"
             )
         if options.profile:
             for name, method in list(methods.items())[1:]:

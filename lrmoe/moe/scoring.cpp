@@ -62,21 +62,21 @@ at::Tensor pair_statistics(const plan::LrmoeOptions& options, const at::Tensor& 
   if (needs_output_norm(options)) {
     out.select(1, out.size(1) - 1).copy_(squares(y).sqrt());
   }
-  if (update_norm || options.metric == plan::Metric::down_norm) {
-    out.select(1, 0).copy_(squares(a));
-  }
-  if (update_norm) {
-    // d a = (u s'(g)) dg + silu(g) du: the squares of both factors, weighted by c^2.
-    const at::Tensor factors = gated_backward(at::ones_like(a), gate_up).to(at::kFloat).square_();
-    const auto halves = factors.chunk(2, 1);
-    const at::Tensor both = halves[0] + halves[1];
-    const at::Tensor c_squared = down.to(at::kFloat).square().sum(1);  // [S, n]
-    for (const auto& group : groups) {
-      if (group.end > group.begin) {
-        out.select(1, 1)
-            .slice(0, group.begin, group.end)
-            .copy_(at::mv(both.slice(0, group.begin, group.end), c_squared[group.slot]));
-      }
+  // Group by group, so that what lies between stays in the caches.
+  for (const auto& group : groups) {
+    if (group.end == group.begin || (!update_norm && options.metric != plan::Metric::down_norm)) {
+      continue;
+    }
+    const auto part = [&](const at::Tensor& of) { return of.slice(0, group.begin, group.end); };
+    part(out).select(1, 0).copy_(squares(part(a)));
+    if (update_norm) {
+      // d a = (u s'(g)) dg + silu(g) du: the squares of both factors, weighted by c^2.
+      const at::Tensor factors =
+          gated_backward(at::ones_like(part(a)), part(gate_up)).to(at::kFloat).square_();
+      const auto halves = factors.chunk(2, 1);
+      const at::Tensor c_squared =
+          down.select(0, group.slot).to(at::kFloat).square().sum(0);  // [n]
+      part(out).select(1, 1).copy_(at::mv(halves[0] + halves[1], c_squared));
     }
   }
   return out;
