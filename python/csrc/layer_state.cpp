@@ -7,6 +7,7 @@
 #include "lrmoe/base/error.h"
 #include "lrmoe/base/hash.h"
 #include "lrmoe/base/names.h"
+#include "lrmoe/comm/c10d.h"
 #include "lrmoe/comm/single.h"
 #include "lrmoe/moe/scoring.h"
 #include "lrmoe/plan/tables.h"
@@ -67,28 +68,39 @@ std::unique_ptr<const plan::Strategy> strategy_of(const plan::LrmoeOptions& opti
   return plan::make_strategy({.name = "lrmoe", .lrmoe = options});
 }
 
-plan::Placement one_after_the_other(const plan::Cluster& cluster) {
-  plan::Placement placement(cluster.ranks, cluster.slots, -1);
+// Expert e on rank floor(e R / E), in the order of their numbers.
+plan::Placement owners(const plan::Cluster& cluster) {
+  const int most = (cluster.experts + cluster.ranks - 1) / cluster.ranks;
+  plan::Placement placement(cluster.ranks, most, -1);
   for (int e = 0; e < cluster.experts; ++e) {
     const int rank = static_cast<int>(std::int64_t{e} * cluster.ranks / cluster.experts);
-    auto row = placement.row(rank);
-    *std::ranges::find(row, -1) = e;
+    *std::ranges::find(placement.row(rank), -1) = e;
   }
   return placement;
+}
+
+std::unique_ptr<comm::Communicator> communicator_of(const Json& settings) {
+  const std::string group = settings.value("group", "");
+  return group.empty() ? comm::make_single() : comm::make_c10d(group);
 }
 
 }  // namespace
 
 LayerState::LayerState(const Json& settings)
-    : communicator_(comm::make_single()),
+    : communicator_(communicator_of(settings)),
       curves_(settings.at("experts").get<int>()),
       histogram_(std::make_shared<plan::ScoreHistogram>(settings.at("experts").get<int>())) {
   const int experts = settings.at("experts").get<int>();
-  cluster_ = {1, experts, experts, 1, 0};
+  cluster_ = {communicator_->size(), experts, 0, 1, 0};
+  owned_ = owners(cluster_);
+  cluster_.slots = settings.value("slots", owned_.cols);
+  plan::check_cluster(cluster_);
   options_.ratio = 1.0;
   strategy_ = strategy_of(options_);
   index_ = settings.value("index", std::int64_t{0});
-  placement_ = one_after_the_other(cluster_);
+  delivers_ = cluster_.slots > owned_.cols;
+  placement_ = delivers_ ? strategy_->initial(cluster_) : owned_;
+  step_demand_ = plan::Counts(cluster_.ranks, cluster_.experts);
 }
 
 void LayerState::configure(const Json& options) {
@@ -174,6 +186,9 @@ moe::ExpertsCall LayerState::call(const at::Tensor& ids, const at::Tensor& gates
   call.plan = std::make_shared<const plan::Plan>(strategy_->route(input));
   if (selects && pass == Pass::train) {
     call.histogram = histogram_;
+    for (std::size_t i = 0; i < demand.values.size(); ++i) {
+      step_demand_.values[i] += demand.values[i];
+    }
   }
   return call;
 }
@@ -208,6 +223,10 @@ void LayerState::end_step() {
       curves_.update(*histogram_);
       histogram_->clear();
     }
+  }
+  if (delivers_) {
+    placement_ = strategy_->place(cluster_, step_demand_, placement_, &curves_);
+    std::ranges::fill(step_demand_.values, 0);
   }
 }
 

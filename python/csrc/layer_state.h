@@ -50,7 +50,13 @@ class LayerState {
 
   int experts() const { return cluster_.experts; }
   comm::Communicator& communicator() { return *communicator_; }
+  /// In force now: [R, S].
   const plan::Placement& placement() const { return placement_; }
+  /// The experts whose parameters each rank has: [R, ceil(E / R)], -1: none.
+  const plan::Placement& owned() const { return owned_; }
+  /// Whether slots are more than what the ranks own: then weights are delivered from
+  /// the owners to the placement (deliver.h), which is planned anew for every step.
+  bool delivers() const { return delivers_; }
 
   /// The call of this pass: gathers the demand and plans. Collective.
   ///   ids, gates: [T, k].
@@ -75,7 +81,9 @@ class LayerState {
 
   std::unique_ptr<comm::Communicator> communicator_;
   plan::Cluster cluster_;
-  plan::Placement placement_;
+  plan::Placement placement_, owned_;
+  bool delivers_ = false;
+  plan::Counts step_demand_;  // [R, E] of this step's training passes
   plan::LrmoeOptions options_;
   std::unique_ptr<const plan::Strategy> strategy_;
   plan::ScoreCurves curves_;

@@ -12,6 +12,7 @@
 
 #include "lrmoe/base/error.h"
 #include "lrmoe/moe/experts_state.h"
+#include "python/csrc/deliver.h"
 #include "python/csrc/layer_state.h"
 
 namespace lrmoe::python {
@@ -119,7 +120,7 @@ std::tuple<at::Tensor, at::Tensor> experts_forward_op(const at::Tensor& x, const
     LayerState& layer = *pending->layer;
     TORCH_CHECK_VALUE(gate_up.size(0) == layer.placement().cols, "[experts] the layer has ",
                       layer.placement().cols, " slots, and the weights are of ", gate_up.size(0));
-    if (backward && pending->pass == Pass::train) {
+    if (backward && pending->pass == Pass::train && !layer.delivers()) {
       layer.see_weights(gate_up, down);
     }
     pending->experts = c10::make_intrusive<moe::ExpertsState>();
@@ -205,6 +206,66 @@ at::Tensor experts_op(const at::Tensor& x, const at::Tensor& ids, const at::Tens
   return std::get<0>(forward_op().call(x, ids, p, gate_up, down, layer, pass, false));
 }
 
+// The owners' weights to the placement in force, and gradients back to the owners.
+std::tuple<at::Tensor, at::Tensor> deliver_op(const at::Tensor& gate_up, const at::Tensor& down,
+                                              std::int64_t number, bool train) {
+  return translated([&] {
+    const auto layer = LayerRegistry::instance().get(number);
+    if (train) {
+      layer->see_weights(gate_up, down);
+    }
+    return std::make_tuple(deliver(*layer, gate_up), deliver(*layer, down));
+  });
+}
+
+std::tuple<at::Tensor, at::Tensor> deliver_backward_op(const at::Tensor& gate_up,
+                                                       const at::Tensor& down,
+                                                       std::int64_t number) {
+  return translated([&] {
+    const auto layer = LayerRegistry::instance().get(number);
+    return std::make_tuple(collect(*layer, gate_up), collect(*layer, down));
+  });
+}
+
+class DeliverFunction : public torch::autograd::Function<DeliverFunction> {
+ public:
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& gate_up,
+                               const at::Tensor& down, std::int64_t layer, bool train) {
+    ctx->saved_data["layer"] = layer;
+    ctx->set_materialize_grads(true);
+    static const auto op = c10::Dispatcher::singleton()
+                               .findSchemaOrThrow("lrmoe::deliver_forward", "")
+                               .typed<decltype(deliver_op)>();
+    auto [slots_gate_up, slots_down] = op.call(gate_up, down, layer, train);
+    return {slots_gate_up, slots_down};
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    static const auto op = c10::Dispatcher::singleton()
+                               .findSchemaOrThrow("lrmoe::deliver_backward", "")
+                               .typed<decltype(deliver_backward_op)>();
+    auto [gate_up, down] = op.call(grads[0], grads[1], ctx->saved_data["layer"].toInt());
+    return {gate_up, down, {}, {}};
+  }
+};
+
+std::tuple<at::Tensor, at::Tensor> deliver_weights_op(const at::Tensor& gate_up,
+                                                      const at::Tensor& down, std::int64_t layer,
+                                                      bool train) {
+  auto out = DeliverFunction::apply(gate_up, down, layer, train);
+  return {out[0], out[1]};
+}
+
+// The expert in each of this rank's slots: of what it owns, or holds now; -1: none.
+std::vector<std::int64_t> layer_experts(std::int64_t number, bool owned) {
+  return translated([&] {
+    const auto layer = LayerRegistry::instance().get(number);
+    const auto row =
+        (owned ? layer->owned() : layer->placement()).row(layer->communicator().rank());
+    return std::vector<std::int64_t>(row.begin(), row.end());
+  });
+}
+
 std::int64_t layer_new(const std::string& settings) {
   return translated([&] {
     return LayerRegistry::instance().add(
@@ -269,6 +330,11 @@ TORCH_LIBRARY(lrmoe, m) {
       "experts(Tensor x, Tensor ids, Tensor gates, Tensor gate_up, Tensor down, int layer, "
       "int mode) -> Tensor");
   m.impl("experts", experts_op);
+  m.def("deliver_forward(Tensor gate_up, Tensor down, int layer, bool train) -> (Tensor, Tensor)");
+  m.def("deliver_backward(Tensor gate_up, Tensor down, int layer) -> (Tensor, Tensor)");
+  m.def("deliver(Tensor gate_up, Tensor down, int layer, bool train) -> (Tensor, Tensor)");
+  m.impl("deliver", deliver_weights_op);
+  m.def("layer_experts(int layer, bool owned) -> int[]", layer_experts);
   m.def("layer_new(str settings) -> int", layer_new);
   m.def("layer_configure(int layer, str options) -> ()", layer_configure);
   m.def("layer_counts(int layer) -> str", layer_counts);
@@ -282,11 +348,15 @@ TORCH_LIBRARY(lrmoe, m) {
 TORCH_LIBRARY_IMPL(lrmoe, Autograd, m) {
   m.impl("experts_forward", torch::CppFunction::makeFallthrough());
   m.impl("experts_backward", torch::CppFunction::makeFallthrough());
+  m.impl("deliver_forward", torch::CppFunction::makeFallthrough());
+  m.impl("deliver_backward", torch::CppFunction::makeFallthrough());
 }
 
 TORCH_LIBRARY_IMPL(lrmoe, CPU, m) {
   m.impl("experts_forward", experts_forward_op);
   m.impl("experts_backward", experts_backward_op);
+  m.impl("deliver_forward", deliver_op);
+  m.impl("deliver_backward", deliver_backward_op);
 }
 
 }  // namespace lrmoe::python

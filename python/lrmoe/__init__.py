@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .callback import LrmoeCallback as LrmoeCallback
     from .configure import configure as configure
     from .configure import layers as layers
+    from .configure import leave_experts_to_lrmoe as leave_experts_to_lrmoe
     from .moe_layer import MoELayer as MoELayer
 
 _PUBLIC = {
@@ -22,6 +23,7 @@ _PUBLIC = {
     "audit_gradients": "audit",
     "configure": "configure",
     "layers": "configure",
+    "leave_experts_to_lrmoe": "configure",
 }
 __all__ = sorted(_PUBLIC)
 

@@ -4,6 +4,7 @@ import sys
 from typing import Any
 
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from . import ops
 from .moe_layer import MoELayer
@@ -42,3 +43,17 @@ def configure(model: nn.Module, **options: Any) -> None:
             f"[configure] {type(model).__name__} has no MoE layers that LRMoE can compute: a "
             "Transformers model with routed experts, or one with lrmoe.MoELayer, is needed"
         )
+
+
+def leave_experts_to_lrmoe(model: nn.Module) -> nn.Module:
+    """Tells DistributedDataParallel, which is to wrap the model next, to leave the experts of
+    `lrmoe.MoELayer` over process groups alone: their ranks hold different ones, and LRMoE has
+    summed their gradients. Returns the model."""
+    names = [
+        f"{name}.{parameter}" if name else parameter
+        for name, module in model.named_modules()
+        if isinstance(module, MoELayer) and "group" in module.layer.settings
+        for parameter in ("gate_up", "down")
+    ]
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, names)
+    return model

@@ -3,9 +3,23 @@
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from . import ops
+
+
+class _Scaled(torch.autograd.Function):
+    """The identity, whose gradient is multiplied by a number."""
+
+    @staticmethod
+    def forward(ctx, tensor: torch.Tensor, scale: float) -> torch.Tensor:
+        ctx.scale = scale
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx, gradient: torch.Tensor):
+        return gradient * ctx.scale, None
 
 
 class MoELayer(nn.Module):
@@ -33,6 +47,18 @@ class MoELayer(nn.Module):
         routed_scale: gates are multiplied by it.
         ratio: share of the pairs that has a backward pass.
         init_std: of the normal distribution of the first weights.
+        process_group: expert parallelism over these ranks (CPU tensors, so Gloo). Expert e's
+            parameters are those of rank floor(e R / E): `gate_up` and `down` have ceil(E / R)
+            rows, those of `owned_experts()`, and each rank's optimizer steps its own. Every
+            rank calls the layer, and its backward pass, in the same order. The router is
+            replicated; its gradient, like that of any replicated parameter, is this rank's
+            share (see `average_gradients`).
+        slots: experts that a rank has room for, S. More than ceil(E / R): the planner gives
+            the busiest experts replicas and places all of them anew for every step, from the
+            demand of the step before; every forward pass then brings the weights from their
+            owners, and every backward pass the gradients back.
+        average_gradients: over a group, divide the experts' gradients by R: they then are, as
+            DistributedDataParallel makes the others', of the mean of the ranks' losses.
         device, dtype: of the parameters; routing is in fp32 at least.
     """
 
@@ -48,6 +74,9 @@ class MoELayer(nn.Module):
         routed_scale: float = 1.0,
         ratio: float = 1.0,
         init_std: float = 0.02,
+        process_group: dist.ProcessGroup | None = None,
+        slots: int | None = None,
+        average_gradients: bool = True,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         **options: Any,
@@ -67,25 +96,65 @@ class MoELayer(nn.Module):
         self.router, self.renormalise, self.routed_scale = router, renormalise, routed_scale
         self.init_std = init_std
 
-        self._lrmoe_layer = ops.Layer(experts)
+        if process_group is None:
+            if slots not in (None, experts):
+                raise ValueError(
+                    f"[MoELayer] slots must be the {experts} experts without a process_group, "
+                    f"not {slots}"
+                )
+            self._lrmoe_layer = ops.Layer(experts)
+            self.scale = 1.0
+        else:
+            room = {} if slots is None else {"slots": slots}
+            self._lrmoe_layer = ops.Layer(experts, group=process_group.group_name, **room)
+            self.scale = 1.0 / process_group.size() if average_gradients else 1.0
+        rows = len(self.owned_experts())
+        self.delivers = len(self.layer.experts_here(owned=False)) > rows
         self.layer.configure(ratio=ratio, **options)
         made = {"device": device, "dtype": dtype}
         self.router_weight = nn.Parameter(torch.empty(experts, hidden, **made))
         if router == "sigmoid":
             self.register_buffer("router_bias", torch.zeros(experts, device=device))
-        self.gate_up = nn.Parameter(torch.empty(experts, 2 * expert_width, hidden, **made))
-        self.down = nn.Parameter(torch.empty(experts, hidden, expert_width, **made))
+        self.gate_up = nn.Parameter(torch.empty(rows, 2 * expert_width, hidden, **made))
+        self.down = nn.Parameter(torch.empty(rows, hidden, expert_width, **made))
         self.aux_loss: torch.Tensor | None = None
-        self.reset_parameters()
+        self.reset_parameters(process_group)
 
     @property
     def layer(self) -> ops.Layer:
         """Options, counts and score curves."""
         return self._lrmoe_layer
 
-    def reset_parameters(self) -> None:
-        for parameter in (self.router_weight, self.gate_up, self.down):
-            nn.init.normal_(parameter, std=self.init_std)
+    def owned_experts(self) -> list[int]:
+        """The experts that the rows of `gate_up` and `down` are of; -1: of none."""
+        return self.layer.experts_here(owned=True)
+
+    def reset_parameters(self, process_group: dist.ProcessGroup | None = None) -> None:
+        """Random weights: each expert's depend on torch's seed (over a group, rank 0's) and on
+        its number alone. Collective."""
+        seed = torch.randint(2**62, ())
+        if process_group is not None:
+            dist.broadcast(seed, group=process_group, group_src=0)
+        generator = torch.Generator().manual_seed(int(seed))
+
+        def normal_(tensor: torch.Tensor) -> None:
+            drawn = torch.empty(tensor.shape).normal_(std=self.init_std, generator=generator)
+            tensor.copy_(drawn)
+
+        with torch.no_grad():
+            normal_(self.router_weight)
+            for row, expert in enumerate(self.owned_experts()):
+                generator.manual_seed((int(seed) + expert + 1) % 2**62)
+                normal_(self.gate_up[row])
+                normal_(self.down[row])
+
+    def load_experts(self, gate_up: torch.Tensor, down: torch.Tensor) -> None:
+        """Takes this rank's experts from the weights of all, [E, 2n, d] and [E, d, n]."""
+        with torch.no_grad():
+            for row, expert in enumerate(self.owned_experts()):
+                if expert >= 0:
+                    self.gate_up[row].copy_(gate_up[expert])
+                    self.down[row].copy_(down[expert])
 
     def route(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Gates [T, k], ids [T, k] and every expert's share of the scores [T, E] of x [T, d]."""
@@ -120,12 +189,18 @@ class MoELayer(nn.Module):
         if self.training:
             self.aux_loss = self._load_loss(share, ids)
         mode = self.layer.training_mode if self.training else ops.WHOLE
+        gate_up, down = self.gate_up, self.down
+        if self.scale != 1.0:
+            gate_up, down = _Scaled.apply(gate_up, self.scale), _Scaled.apply(down, self.scale)
+        if self.delivers:
+            training = mode == ops.TRAIN and torch.is_grad_enabled()
+            gate_up, down = torch.ops.lrmoe.deliver(gate_up, down, self.layer.handle, training)
         out = torch.ops.lrmoe.experts(
             rows.to(ops.computing_dtype(self.gate_up)),
             ids,
             gates,
-            self.gate_up,
-            self.down,
+            gate_up,
+            down,
             self.layer.handle,
             mode,
         )

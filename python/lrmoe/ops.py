@@ -45,6 +45,18 @@ def _(delta, token, x, gates, gate_up, down):
     return tuple(torch.empty_like(t, memory_format=like) for t in (x, gates, gate_up, down))
 
 
+@torch.library.register_fake("lrmoe::deliver_forward")
+def _(gate_up, down, layer, train):
+    slots = len(torch.ops.lrmoe.layer_experts(layer, False))
+    return tuple(t.new_empty(slots, *t.shape[1:]) for t in (gate_up, down))
+
+
+@torch.library.register_fake("lrmoe::deliver_backward")
+def _(gate_up, down, layer):
+    owned = len(torch.ops.lrmoe.layer_experts(layer, True))
+    return tuple(t.new_empty(owned, *t.shape[1:]) for t in (gate_up, down))
+
+
 class Layer:
     """The state of one MoE layer: options, score curves, counts. It is copied and
     pickled with its module; `handle` is its number in ``torch.ops.lrmoe``."""
@@ -65,6 +77,11 @@ class Layer:
         ValueError names a key that is wrong; nothing has changed then."""
         torch.ops.lrmoe.layer_configure(self.handle, json.dumps(options))
         self.options.update(options)
+
+    def experts_here(self, owned: bool) -> list[int]:
+        """The expert in each slot of this rank, -1 where it is empty: of the parameters that it
+        owns, or of the placement in force."""
+        return torch.ops.lrmoe.layer_experts(self.handle, owned)
 
     def counts(self) -> dict[str, Any]:
         """Sums over the backward passes since they were last asked for."""
