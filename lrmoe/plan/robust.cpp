@@ -61,14 +61,14 @@ struct Sorted {
 /// one phase, in pairs of opposite ones.
 class Trials {
  public:
-  Trials(std::span<const PhaseLoad> loads, int ranks, int variations, int drift)
-      : small_(2 + variations / 2) {
+  Trials(std::span<const PhaseLoad> loads, int ranks, int small, int large, int drift)
+      : small_(2 + small) {
     add(loads, ranks, &PhaseLoad::forward, 0, 0, 0);
     add(loads, ranks, &PhaseLoad::backward, 0, 0, 0);
-    for (int v = 0; v < variations; ++v) {
+    for (int v = 0; v < small + large; ++v) {
       const auto phase = v / 2 % 2 == 0 ? &PhaseLoad::forward : &PhaseLoad::backward;
       // Large: up to a factor of (1 + drift) ^ 4.
-      add(loads, ranks, phase, v / 2, v % 2 == 0 ? drift : -drift, v < variations / 2 ? 1 : 4);
+      add(loads, ranks, phase, v / 2, v % 2 == 0 ? drift : -drift, v < small ? 1 : 4);
     }
   }
 
@@ -134,8 +134,8 @@ std::vector<HubShape> shapes_for(const Cluster& cluster, std::span<const PhaseLo
       try_hubs(hubs, 4);
     }
   }
-  for (int step = 0; step < 16; ++step) {
-    for (const int border : {4, 3, 5, 6}) {
+  for (int step = 0; step < 24; ++step) {
+    for (const int border : {4, 3}) {
       try_hubs(heavy + std::max(1, most / 32) * (step % 2 == 0 ? step / 2 : -(step + 1) / 2),
                border);
     }
@@ -143,12 +143,17 @@ std::vector<HubShape> shapes_for(const Cluster& cluster, std::span<const PhaseLo
   return shapes;
 }
 
+/// Fewer slots than two trees of hubs take.
+bool is_tight(const Cluster& cluster) {
+  const std::int64_t spare = std::int64_t{cluster.ranks} * cluster.slots - cluster.experts;
+  return spare < 2 * (std::int64_t{cluster.ranks} - 1);
+}
+
 /// How many shapes are worth their time. Where slots are short the search is harder.
 std::size_t tries_for(const Cluster& cluster) {
-  const std::int64_t spare = std::int64_t{cluster.ranks} * cluster.slots - cluster.experts;
-  const bool tight = spare < 2 * (std::int64_t{cluster.ranks} - 1);
+  const bool tight = is_tight(cluster);
   const std::int64_t size = std::int64_t{cluster.ranks} * cluster.experts;
-  const std::int64_t most = tight ? std::clamp<std::int64_t>(cluster.ranks, 8, 32) : 4;
+  const std::int64_t most = tight ? std::clamp(cluster.ranks * 3 / 2, 12, 48) : 4;
   return static_cast<std::size_t>(
       std::clamp<std::int64_t>((std::int64_t{1} << (tight ? 16 : 15)) / size, 1, most));
 }
@@ -160,8 +165,10 @@ Placement place_robust(const Cluster& cluster, std::span<const std::int64_t> for
   const Sorted sorted(forward, backward, cluster.ranks);
   std::vector<HubShape> shapes = shapes_for(cluster, sorted.weights);
   shapes.resize(std::min(shapes.size(), tries_for(cluster)));
+  // Where slots are short, nothing stands up to large changes: small ones decide.
   const int variations = std::min(settings.variations, shapes.size() > 2 ? 16 : 4);
-  const Trials trials(sorted.weights, cluster.ranks, variations, settings.drift);
+  const int large = is_tight(cluster) ? 0 : variations / 2;
+  const Trials trials(sorted.weights, cluster.ranks, variations - large, large, settings.drift);
   Placement best;
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   for (const HubShape& shape : shapes) {
@@ -190,7 +197,8 @@ Placement place_robust(const Cluster& cluster, std::span<const std::int64_t> for
 std::int64_t unevenness(const Placement& placement, std::span<const std::int64_t> forward,
                         std::span<const std::int64_t> backward, const RobustSettings& settings) {
   const Sorted sorted(forward, backward, placement.rows);
-  const Trials trials(sorted.weights, placement.rows, settings.variations, settings.drift);
+  const Trials trials(sorted.weights, placement.rows, settings.variations / 2,
+                      settings.variations / 2, settings.drift);
   std::vector<std::int32_t> place(sorted.order.size());
   for (std::size_t i = 0; i < place.size(); ++i) {
     place[at(sorted.order[i])] = static_cast<std::int32_t>(i);
