@@ -39,7 +39,8 @@ selection: build $(CORPUS)
 CTEST = ctest --parallel $(JOBS) --preset
 ENDS = grep --line-buffered -v '^ *Start '
 
-# The release build with every test, then the torch-free tests under two sanitizers.
+# The release build with every test, then the torch-free tests under two sanitizers and
+# the readers against made-up files.
 test: TARGET = all
 test: release
 	@PYTHON="$(PYTHON)" scripts/setup.sh --test
@@ -50,6 +51,11 @@ test: release
 	  cmake --build --preset $$preset --parallel $(JOBS) && \
 	  $(FIXED_ADDRESSES) $(CTEST) $$preset | $(ENDS) || exit 1; \
 	done
+	@if command -v clang++ > /dev/null; then \
+	  echo "== fuzz targets"; \
+	  cmake --preset fuzz --log-level=WARNING > /dev/null && \
+	  cmake --build --preset fuzz --parallel $(JOBS) && $(CTEST) fuzz | $(ENDS); \
+	else echo "== fuzz targets: left out, there is no clang++"; fi
 
 # clang-tidy reads how each file is compiled; GCC's precompiled header is not for it.
 lint: setup

@@ -29,18 +29,26 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
-/// The command that was chosen, or the program itself.
+/// The command (or the command's own, as in `trace info`) that was chosen, or the
+/// program itself.
 const CLI::App& chosen(const CLI::App& app) {
   const std::vector<CLI::App*> parsed = app.get_subcommands();
-  return parsed.empty() ? app : *parsed.front();
+  return parsed.empty() ? app : chosen(*parsed.front());
+}
+
+/// "trace info"
+std::string name_of(const CLI::App& command) {
+  const CLI::App* parent = command.get_parent();
+  const bool nested = parent != nullptr && parent->get_parent() != nullptr;
+  return (nested ? name_of(*parent) + " " : "") + command.get_name();
 }
 
 /// What CLI11 says, in one line, with the nearest option where one is unknown.
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& command = chosen(app);
   const bool whole = &command == &app;
-  const std::string where = whole ? "" : command.get_name() + ": ";
-  const std::string help = "; see lrmoe " + (whole ? "" : command.get_name() + " ") + "--help";
+  const std::string where = whole ? "" : name_of(command) + ": ";
+  const std::string help = "; see lrmoe " + (whole ? "" : name_of(command) + " ") + "--help";
   const std::vector<std::string> extras = app.remaining(true);
   const bool unknown_words = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError);
   if (!unknown_words || extras.empty()) {
@@ -75,6 +83,7 @@ int parse_and_run(int argc, char** argv) {
   add_plan(app, action);
   add_replay(app, action);
   add_estimate(app, action);
+  add_trace(app, action);
 
   const std::vector<std::string> names = command_names(app);
   if (argc > 1 && argv[1][0] != '-' &&

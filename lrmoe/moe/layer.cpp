@@ -43,6 +43,7 @@ struct MoeLayer::Impl {
   plan::ScoreCurves curves;
   std::shared_ptr<plan::ScoreHistogram> histogram;  // this rank's scores in this step
   std::function<void(std::span<const float>)> watch_scores = {};
+  std::function<void(std::span<const std::int64_t>, std::span<const float>)> watch_routing = {};
 
   struct Gathered {
     plan::Counts demand;
@@ -162,6 +163,12 @@ MoeLayer::Output MoeLayer::forward(const at::Tensor& x, const StepInfo& info) {
   call.experts = to_vector(routing.ids);
   call.backward = !info.evaluate;
   call.zero_deltas = info.zero_deltas;
+  if (impl_->watch_routing && !info.evaluate && !info.keep_all) {
+    const at::Tensor gates =
+        routing.gates.detach().to(at::kCPU, at::kFloat).reshape({-1}).contiguous();
+    impl_->watch_routing(call.experts,
+                         {gates.const_data_ptr<float>(), static_cast<std::size_t>(gates.numel())});
+  }
   call.work = work;
   const plan::LrmoeOptions* selection = impl_->strategy.selection();
   const bool shortlists = selection != nullptr && !info.evaluate && !info.keep_all &&
@@ -241,6 +248,10 @@ const std::vector<std::shared_ptr<cost::LayerWork>>& MoeLayer::work() const {
 }
 void MoeLayer::watch_scores(std::function<void(std::span<const float>)> watcher) {
   impl_->watch_scores = std::move(watcher);
+}
+void MoeLayer::watch_routing(
+    std::function<void(std::span<const std::int64_t>, std::span<const float>)> watcher) {
+  impl_->watch_routing = std::move(watcher);
 }
 plan::ScoreCurves& MoeLayer::curves() {
   return impl_->curves;

@@ -79,6 +79,10 @@ class MoeLayer {
   /// Gets the scores [T * k] of this rank's pairs (token by token, as they were
   /// routed) in every backward pass that scores them; empty: nobody does.
   void watch_scores(std::function<void(std::span<const float>)> watcher);
+  /// Gets the experts and gates, [T * k], of this rank's pairs in every forward pass
+  /// that trains; empty: nobody does.
+  void watch_routing(
+      std::function<void(std::span<const std::int64_t>, std::span<const float>)> watcher);
   /// Score curves of earlier steps: [E * plan::kScoreBins], for checkpoints.
   plan::ScoreCurves& curves();
 

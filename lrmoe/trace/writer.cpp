@@ -176,11 +176,12 @@ std::unique_ptr<Writer> resume(const fs::path& path, const Info& info, int steps
   const Trace old = Trace::open(path);
   const Info& had = old.info();
   if (had.experts != info.experts || had.top_k != info.top_k || had.layers != info.layers ||
-      had.first != info.first) {
+      had.first != info.first || had.ranks != info.ranks) {
     throw InputError(old.name() + " is not the trace of this run: it has " +
                      std::to_string(had.layers) + " layers of " + std::to_string(had.experts) +
-                     " experts, top-" + std::to_string(had.top_k) + ", from step " +
-                     std::to_string(had.first) + " on");
+                     " experts, top-" + std::to_string(had.top_k) + ", on " +
+                     std::to_string(had.ranks) + " ranks, from step " + std::to_string(had.first) +
+                     " on");
   }
   if (had.steps < steps) {
     throw InputError(old.name() + " holds " + std::to_string(had.steps) + " steps, and the run " +

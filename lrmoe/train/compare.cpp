@@ -43,6 +43,10 @@ void make_empty_folder(const fs::path& path) {
 
 /// The runs of every strategy, [strategy][seed].
 std::vector<std::vector<TrainOptions>> plan_runs(const CompareOptions& options) {
+  if (!options.config.trace.write.empty()) {
+    throw InputError("trace.write = " + quote(options.config.trace.write) +
+                     ": a comparison trains several times and records none; lrmoe train does");
+  }
   if (options.seeds < 1 || options.seeds > 1000) {
     throw InputError("--seeds " + std::to_string(options.seeds) +
                      " will not do; it takes a whole number from 1 to 1000");

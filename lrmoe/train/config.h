@@ -71,6 +71,13 @@ struct MemoryConfig {
   std::string budget;  // bytes per rank, "40GiB"; empty: no budget
 };
 
+/// What of the routing is recorded (docs/traces.md).
+struct TraceConfig {
+  std::string write;       // a routing trace; empty: none
+  bool scores = false;     // with the pairs' scores, where the strategy scores them
+  std::int64_t steps = 0;  // of the run, from its first; 0: all
+};
+
 /// The whole configuration. `[strategy]` becomes `strategy`.
 struct Config {
   DataConfig data;
@@ -81,6 +88,7 @@ struct Config {
   LrmoeTrainConfig lrmoe;
   ClockConfig clock;
   MemoryConfig memory;
+  TraceConfig trace;
 
   /// Slots per rank after `0` is resolved.
   int slots() const;

@@ -117,11 +117,20 @@ int Config::slots() const {
   return strategy.name.starts_with("symi") ? wanted : std::min(wanted, model.experts);
 }
 
+void check_trace(const Config& c, const std::string& where) {
+  if (!c.trace.write.empty() && c.trace.scores &&
+      plan::make_strategy(c.strategy)->selection() == nullptr) {
+    throw InputError(where + ": trace.scores = true, but strategy.name = " +
+                     quote(c.strategy.name) + " scores no pairs; lrmoe and symi-sampled do");
+  }
+}
+
 void check_config(const Config& config, const std::string& where) {
   check_model(config.model, where);
   check_tokens(config, where);
   check_parallel(config, where);
   check_strategy(config, where);
+  check_trace(config, where);
   try {
     if (const auto clock = virtual_clock(config)) {
       cost::check_clock(*clock);

@@ -365,6 +365,13 @@ void add_memory(std::vector<Field>& fields) {
                "a size in quotes, such as '40GiB', or '' for none");
 }
 
+void add_trace(std::vector<Field>& fields) {
+  Section section(fields, "trace", &Config::trace);
+  section.text("write", &TraceConfig::write, "a file, in quotes");
+  section.flag("scores", &TraceConfig::scores);
+  section.integer("steps", &TraceConfig::steps, 0);
+}
+
 std::vector<Field> make_fields() {
   std::vector<Field> fields;
   add_data(fields);
@@ -375,6 +382,7 @@ std::vector<Field> make_fields() {
   add_lrmoe(fields);
   add_clock(fields);
   add_memory(fields);
+  add_trace(fields);
   return fields;
 }
 

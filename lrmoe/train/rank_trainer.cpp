@@ -66,6 +66,9 @@ StepMetrics RankTrainer::step() {
   }
   counts.write_to(metrics, replica_.communicator);
   ++replica_.steps;
+  if (recording_) {
+    recording_->end_step();
+  }
   metrics.audit = losses.audit;
   metrics.seconds = watch.seconds() - (losses.audit ? losses.audit->seconds : 0.0);
   clock_.price(std::move(work), std::move(updates), metrics);
@@ -201,7 +204,16 @@ double RankTrainer::evaluate() {
   return sum[0] / static_cast<double>(trained);
 }
 
+void RankTrainer::record() {
+  if (!config_.trace.write.empty()) {
+    recording_.emplace(config_, replica_);
+  }
+}
+
 void RankTrainer::save(const std::filesystem::path& run_folder) {
+  if (recording_) {
+    recording_->sync();  // first: a checkpoint's steps are in the trace
+  }
   save_checkpoint(replica_, config_, run_folder);
 }
 

@@ -12,6 +12,7 @@
 #include "lrmoe/train/config.h"
 #include "lrmoe/train/data.h"
 #include "lrmoe/train/metrics.h"
+#include "lrmoe/train/recording.h"
 #include "lrmoe/train/replica.h"
 #include "lrmoe/train/run_folder.h"
 #include "lrmoe/train/step_clock.h"
@@ -34,6 +35,9 @@ class RankTrainer {
   /// (train/checkpoint.h).
   void save(const std::filesystem::path& run_folder);
   void load(const Checkpoint& checkpoint);
+
+  /// Begins to record the routing, where the configuration says so.
+  void record();
 
   std::int64_t steps_done() const { return replica_.steps; }
 
@@ -66,6 +70,7 @@ class RankTrainer {
   const Data& data_;
   Replica replica_;
   StepClock clock_;
+  std::optional<Recording> recording_;
 };
 
 }  // namespace lrmoe::train

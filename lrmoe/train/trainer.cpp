@@ -18,6 +18,7 @@
 #include "lrmoe/train/interrupt.h"
 #include "lrmoe/train/progress.h"
 #include "lrmoe/train/rank_trainer.h"
+#include "lrmoe/train/recording.h"
 
 namespace lrmoe::train {
 
@@ -147,6 +148,7 @@ TrainResult train(const TrainOptions& options) {
 
 TrainResult train(const TrainOptions& options, const plan::Strategy& strategy) {
   const Config& config = options.config;
+  check_recording(config, options.resume);
   const std::unique_ptr<const Data> data =
       open_data(config.data, config.model.sequence, config.model.vocabulary);
   const RunFolder folder = open_run(options.run_folder, config, options.resume);
@@ -159,6 +161,7 @@ TrainResult train(const TrainOptions& options, const plan::Strategy& strategy) {
     if (folder.checkpoint) {
       trainer.load(*folder.checkpoint);
     }
+    trainer.record();
     communicator.barrier();  // every rank's part was read: now the folder may change
     std::unique_ptr<Recorder> recorder;
     if (communicator.rank() == 0) {

@@ -18,8 +18,8 @@ using lrmoe::testing::TemporaryFolder;
 
 TEST(Usage, HelpAndVersion) {
   const TemporaryFolder folder;
-  for (const char* arguments :
-       {"--help", "train --help", "compare --help", "eval --help", "--version"}) {
+  for (const char* arguments : {"--help", "train --help", "compare --help", "eval --help",
+                                "trace make --help", "--version"}) {
     const Outcome outcome = lrmoe_in(folder, arguments);
     EXPECT_EQ(outcome.status, 0) << arguments;
     EXPECT_EQ(outcome.error, "") << arguments;

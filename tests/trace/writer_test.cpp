@@ -123,7 +123,8 @@ TEST(TraceWriter, ResumeKeepsWholeStepsAndGoesOn) {
             "'" + path.string() + "' holds 5 steps, and the run goes on after 6 of them");
   EXPECT_EQ(testing::message_of<InputError>([&] { resume(path, small_info(10, 3), 5, live); }),
             "'" + path.string() +
-                "' is not the trace of this run: it has 2 layers of 4 experts, top-2, from step 1 "
+                "' is not the trace of this run: it has 2 layers of 4 experts, top-2, on 0 ranks, "
+                "from step 1 "
                 "on");
   expect_layers(path, 5, 2);
 }

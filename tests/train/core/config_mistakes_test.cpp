@@ -23,7 +23,7 @@ TEST(Config, UnknownNamesSuggestTheNearest) {
       0U);
   EXPECT_EQ(message_of("[trian]\nsteps = 1\n"),
             "a.toml:1: unknown section [trian]; did you mean [train]? Sections are: data, model, "
-            "train, parallel, strategy, lrmoe, clock, memory");
+            "train, parallel, strategy, lrmoe, clock, memory, trace");
   EXPECT_EQ(message_of("[trian]\n"), message_of("[trian]\nsteps = 1\n").replace(7, 1, "1"));
   EXPECT_EQ(message_of("[train]\nlayers = 1\n"),
             "a.toml:2: unknown key 'layers' in [train]; it belongs to [model]");

@@ -69,7 +69,7 @@ engine = "threads"
 ranks = 2
 slots = 5
 [strategy]
-name = "symi"
+name = "symi-sampled"
 capacity_factor = 1.5
 [lrmoe]
 ratio = 0.5
@@ -92,6 +92,10 @@ scale = 32
 ranks_per_node = 4
 [memory]
 budget = "2GiB"
+[trace]
+write = "run.trace"
+scores = true
+steps = 12
 )");
   EXPECT_EQ(c.data.path, "x.txt");
   EXPECT_EQ(c.data.validation_fraction, 0.25);
@@ -135,7 +139,7 @@ budget = "2GiB"
   EXPECT_EQ(c.parallel.engine, "threads");
   EXPECT_EQ(c.parallel.ranks, 2);
   EXPECT_EQ(c.parallel.slots, 5);
-  EXPECT_EQ(c.strategy.name, "symi");
+  EXPECT_EQ(c.strategy.name, "symi-sampled");
   EXPECT_EQ(c.strategy.capacity_factor, 1.5);
 
   EXPECT_EQ(c.strategy.lrmoe,
@@ -148,6 +152,9 @@ budget = "2GiB"
   EXPECT_EQ(c.clock.scale, 32.0);
   EXPECT_EQ(c.clock.ranks_per_node, 4);
   EXPECT_EQ(c.memory.budget, "2GiB");
+  EXPECT_EQ(c.trace.write, "run.trace");
+  EXPECT_TRUE(c.trace.scores);
+  EXPECT_EQ(c.trace.steps, 12);
 
   // Nothing is left at its default above, so the round trip covers every key.
   const Config defaults;
