@@ -9,12 +9,6 @@
 
 namespace lrmoe::train {
 
-namespace {
-
-constexpr std::int64_t kNoTarget = -100;  // cross_entropy's "leave this one out"
-
-}  // namespace
-
 Sequences read_sequences(const std::filesystem::path& path, const model::ModelConfig& model,
                          std::int64_t piece, std::int64_t longest) {
   const npy::Reader file(path);

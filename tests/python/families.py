@@ -12,6 +12,9 @@ try:
     import safetensors.torch
     import torch
     import transformers
+
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
 except ImportError:  # the tests say so
     torch = transformers = None
 
