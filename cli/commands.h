@@ -18,6 +18,8 @@ void add_plan(CLI::App& app, Action& action);
 void add_replay(CLI::App& app, Action& action);
 void add_estimate(CLI::App& app, Action& action);
 void add_trace(CLI::App& app, Action& action);
+void add_inspect(CLI::App& app, Action& action);
+void add_export(CLI::App& app, Action& action);
 
 /// Adds `--json FILE`, which every command takes.
 void add_json_option(CLI::App& command, std::string& file);

@@ -4,8 +4,10 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cli/commands.h"
 #include "lrmoe/base/error.h"
@@ -17,6 +19,7 @@ namespace {
 struct Arguments {
   train::EvalOptions options;
   std::string json;
+  std::string aux_loss_kind = "per-layer";
 };
 
 std::string to_json(const train::EvalOptions& options, const train::EvalResult& result) {
@@ -32,6 +35,8 @@ std::string to_json(const train::EvalOptions& options, const train::EvalResult& 
       {"scored_tokens", result.scored},
       {"loss", number(result.loss)},
       {"perplexity", number(result.perplexity)},
+      {"aux_loss", options.gradients.empty() ? Json(nullptr) : number(result.aux_loss)},
+      {"gradients", options.gradients.empty() ? Json(nullptr) : Json(options.gradients.string())},
       {"logits", options.logits.empty() ? Json(nullptr) : Json(options.logits.string())}};
   return json.dump(2) + "\n";
 }
@@ -48,12 +53,18 @@ std::string summary(const train::EvalResult& result) {
 
 void run(const Arguments& arguments) {
   check_json(arguments.json);
+  const train::EvalOptions& options = arguments.options;
   std::error_code ignored;
-  if (std::filesystem::equivalent(arguments.options.tokens, arguments.options.logits, ignored)) {
-    throw InputError("--logits " + quote(arguments.options.logits.string()) +
-                     " is the file of --tokens; name another");
+  for (const auto& [name, file] :
+       {std::pair("--logits ", options.logits), std::pair("--gradients ", options.gradients)}) {
+    if (std::filesystem::equivalent(options.tokens, file, ignored)) {
+      throw InputError(name + quote(file.string()) + " is the file of --tokens; name another");
+    }
   }
-  const train::EvalResult result = train::evaluate(arguments.options);
+  const train::EvalResult result = train::evaluate(options);
+  for (const std::string& notice : result.notices) {
+    std::cerr << "lrmoe: " << notice << "\n";
+  }
   show(arguments.json, summary(result));
   write_json(arguments.json, to_json(arguments.options, result));
 }
@@ -66,8 +77,10 @@ void add_eval(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("eval", "Compute a trained model's loss and logits on given tokens");
   command
-      ->add_option("model", options.model,
-                   "A run folder (its newest checkpoint) or a checkpoint in it (step-N)")
+      ->add_option(
+          "model", options.model,
+          "A Hugging Face folder, a run folder (its newest checkpoint) or a checkpoint in it "
+          "(step-N)")
       ->type_name("MODEL_DIR")
       ->required();
   command
@@ -81,11 +94,34 @@ void add_eval(CLI::App& app, Action& action) {
       ->add_option("--logits", options.logits,
                    "Write the logits: fp32 [tokens, vocabulary], in the order of the tokens")
       ->type_name("OUT.npy");
+  command
+      ->add_option("--gradients", options.gradients,
+                   "Write every parameter's gradient of the mean cross-entropy: fp32, under its "
+                   "Hugging Face name")
+      ->type_name("OUT.safetensors");
+  command
+      ->add_option("--aux-loss", options.aux_loss,
+                   "Weight of the load loss in the gradients (default: 0)")
+      ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--aux-loss-kind", arguments->aux_loss_kind,
+                   "per-layer: each layer's, summed; transformers: one over all layers")
+      ->check(CLI::IsMember({"per-layer", "transformers"}));
+  command
+      ->add_option("--dtype", options.dtype,
+                   "Dtype of weights and matrix products of a Hugging Face model (default: as its "
+                   "config.json says)")
+      ->check(CLI::IsMember({"float32", "bfloat16"}));
   command->add_option("--ranks", options.ranks, "Ranks to spread the experts over (default: 1)")
       ->type_name("R")
       ->check(CLI::Range(1, 4096));
   add_json_option(*command, arguments->json);
-  command->callback([arguments, &action] { action = [arguments] { run(*arguments); }; });
+  command->callback([arguments, &action] {
+    arguments->options.aux_loss_kind = arguments->aux_loss_kind == "transformers"
+                                           ? model::AuxLoss::transformers
+                                           : model::AuxLoss::per_layer;
+    action = [arguments] { run(*arguments); };
+  });
 }
 
 }  // namespace lrmoe::cli

@@ -84,6 +84,8 @@ int parse_and_run(int argc, char** argv) {
   add_replay(app, action);
   add_estimate(app, action);
   add_trace(app, action);
+  add_inspect(app, action);
+  add_export(app, action);
 
   const std::vector<std::string> names = command_names(app);
   if (argc > 1 && argv[1][0] != '-' &&

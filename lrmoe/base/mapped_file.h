@@ -21,4 +21,8 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
+/// The mapped pages that lie within `bytes` may leave memory; when they are looked
+/// at again, the file is read again.
+void forget(std::span<const std::byte> bytes);
+
 }  // namespace lrmoe

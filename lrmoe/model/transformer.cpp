@@ -12,15 +12,25 @@ namespace lrmoe::model {
 
 namespace {
 
-// A weight that depends on (seed, name) alone; std 0 gives ones (norms).
-at::Tensor initial_weight(at::IntArrayRef shape, double std, std::uint64_t seed,
+// How a weight starts: ones (norms), zeros (biases), or drawn with this deviation.
+struct Initial {
+  double std = 0.0;
+  bool zero = false;
+};
+constexpr Initial kOnes{};
+constexpr Initial kZeros{.zero = true};
+
+// A weight that depends on (seed, name) alone.
+at::Tensor initial_weight(at::IntArrayRef shape, Initial initial, std::uint64_t seed,
                           const std::string& name, at::ScalarType dtype) {
   at::Tensor weight;
-  if (std == 0.0) {
+  if (initial.zero) {
+    weight = at::zeros(shape, at::kFloat);
+  } else if (initial.std == 0.0) {
     weight = at::ones(shape, at::kFloat);
   } else {
     const auto generator = at::make_generator<at::CPUGeneratorImpl>(hash({seed, hash(name)}));
-    weight = at::empty(shape, at::kFloat).normal_(0.0, std, generator);
+    weight = at::empty(shape, at::kFloat).normal_(0.0, initial.std, generator);
   }
   return weight.to(dtype).requires_grad_(true);
 }
@@ -40,6 +50,7 @@ struct Transformer::Impl {
   at::ScalarType dtype;
   at::ScalarType master;
   std::uint64_t seed;
+  Start start;
   Rotary rotary;
   at::Tensor embedding, norm, head;
   std::vector<Block> blocks;
@@ -47,26 +58,56 @@ struct Transformer::Impl {
   std::vector<std::unique_ptr<moe::MoeLayer>> moe_layers;
   std::vector<int> layer_of;
 
-  Impl(const ModelConfig& c, std::uint64_t s, at::ScalarType d)
+  Impl(const ModelConfig& c, std::uint64_t s, at::ScalarType d, Start first)
       : config(c),
         dtype(d),
         master(d == at::kDouble ? at::kDouble : at::kFloat),
         seed(s),
-        rotary(c.sequence, c.hidden / c.heads, c.rope_theta, d) {}
+        start(first),
+        rotary(c.sequence, c.rotated(), c.rope_theta, d, c.family != Family::own) {}
 
   // Projections onto the residual stream are scaled so that its variance does not
   // grow with the depth (GPT-2).
   double residual_scale() const { return 1.0 / std::sqrt(2.0 * config.layers); }
 
-  at::Tensor add(const std::string& name, at::IntArrayRef shape, double std) {
-    parameters.push_back({name, initial_weight(shape, std, seed, name, master), shape.size() > 1});
+  at::Tensor add(const std::string& name, at::IntArrayRef shape, Initial initial) {
+    at::Tensor weight = start == Start::unset ? at::empty(shape, master).requires_grad_(true)
+                                              : initial_weight(shape, initial, seed, name, master);
+    parameters.push_back({name, std::move(weight), shape.size() > 1});
     return parameters.back().value;
   }
 
   MlpWeights add_mlp(const std::string& name, std::int64_t width, double residual_std) {
     MlpWeights weights;
-    weights.gate_up = add(name + ".gate_up", {2 * width, config.hidden}, config.init_std);
-    weights.down = add(name + ".down", {config.hidden, width}, residual_std);
+    weights.gate_up = add(name + ".gate_up", {2 * width, config.hidden}, {config.init_std});
+    weights.down = add(name + ".down", {config.hidden, width}, {residual_std});
+    return weights;
+  }
+
+  AttentionWeights add_attention(const std::string& name, double residual_std) {
+    const std::int64_t d = config.hidden;
+    const std::int64_t dim = config.width_of_head();
+    const std::int64_t q = config.heads * dim;
+    const std::int64_t kv = config.kv_heads * dim;
+    const Initial drawn{config.init_std};
+    AttentionWeights weights;
+    weights.query = add(name + "query", {q, d}, drawn);
+    weights.key = add(name + "key", {kv, d}, drawn);
+    weights.value = add(name + "value", {kv, d}, drawn);
+    weights.output = add(name + "output", {d, q}, {residual_std});
+    if (config.attention_bias) {
+      weights.query_bias = add(name + "query_bias", {q}, kZeros);
+      weights.key_bias = add(name + "key_bias", {kv}, kZeros);
+      weights.value_bias = add(name + "value_bias", {kv}, kZeros);
+    }
+    if (config.output_bias) {
+      weights.output_bias = add(name + "output_bias", {d}, kZeros);
+    }
+    if (config.qk_norm != QkNorm::none) {
+      const bool each = config.qk_norm == QkNorm::head;
+      weights.query_norm = add(name + "query_norm", {each ? dim : q}, kOnes);
+      weights.key_norm = add(name + "key_norm", {each ? dim : kv}, kOnes);
+    }
     return weights;
   }
 
@@ -74,17 +115,12 @@ struct Transformer::Impl {
                  const plan::Strategy& strategy, int ranks_per_node) {
     const std::string prefix = "layers." + std::to_string(layer) + ".";
     const std::int64_t d = config.hidden;
-    const std::int64_t dim = d / config.heads;
     const double std = config.init_std;
     const double residual_std = std * residual_scale();
     Block block;
-    block.attention_norm = add(prefix + "attention.norm", {d}, 0.0);
-    block.attention.query = add(prefix + "attention.query", {config.heads * dim, d}, std);
-    block.attention.key = add(prefix + "attention.key", {config.kv_heads * dim, d}, std);
-    block.attention.value = add(prefix + "attention.value", {config.kv_heads * dim, d}, std);
-    block.attention.output =
-        add(prefix + "attention.output", {d, config.heads * dim}, residual_std);
-    block.mlp_norm = add(prefix + "mlp.norm", {d}, 0.0);
+    block.attention_norm = add(prefix + "attention.norm", {d}, kOnes);
+    block.attention = add_attention(prefix + "attention.", residual_std);
+    block.mlp_norm = add(prefix + "mlp.norm", {d}, kOnes);
     if (config.is_moe_layer(layer)) {
       moe_layers.push_back(std::make_unique<moe::MoeLayer>(
           config.moe(), layer, slots, communicator, strategy, seed, std, dtype, ranks_per_node));
@@ -97,23 +133,44 @@ struct Transformer::Impl {
         block.dense = add_mlp(prefix + "shared", width, residual_std);
       }
     } else {
-      const int width =
-          config.dense_width > 0 ? config.dense_width : config.top_k * config.expert_width;
-      block.dense = add_mlp(prefix + "mlp", width, residual_std);
+      block.dense = add_mlp(prefix + "mlp", config.width_of_dense(), residual_std);
     }
     blocks.push_back(std::move(block));
   }
 
-  // The MoE and dense branches of one block; adds the layer's auxiliary loss to `aux`.
+  // The auxiliary loss while a pass runs through the layers.
+  struct Aux {
+    at::Tensor sum;           // of the layers' own losses
+    at::Tensor share, pairs;  // summed over the layers; undefined before the first
+
+    void add(const moe::MoeLayer::Output& layer) {
+      sum = sum + layer.aux;
+      share = share.defined() ? share + layer.share : layer.share;
+      pairs = pairs.defined() ? pairs + layer.pairs : layer.pairs;
+    }
+  };
+
+  at::Tensor aux_loss(const Aux& aux) const {
+    if (config.aux_loss == AuxLoss::per_layer || !aux.share.defined()) {
+      return aux.sum;
+    }
+    // E sum_e (C_e / N) (S_e / N) with C_e the pairs, S_e the shares and N the
+    // tokens of all layers: the layers' losses are k times as large.
+    const double rows = std::max(aux.pairs.sum().item<double>() / config.top_k, 1.0);
+    const at::Tensor chosen = (aux.pairs / rows).to(aux.share.scalar_type());
+    return (aux.share * chosen).sum() * (config.experts / rows);
+  }
+
+  // The MoE and dense branches of one block.
   at::Tensor mlp(const Block& block, const at::Tensor& x, const moe::StepInfo& info,
-                 at::Tensor& aux) const {
+                 Aux& aux) const {
     const at::Tensor normed = rms_norm(x, block.mlp_norm, config.norm_eps);
     at::Tensor out = x;
     if (block.moe != nullptr) {
       const moe::MoeLayer::Output routed =
           block.moe->forward(normed.to(dtype).view({-1, config.hidden}), info);
       out = out + routed.y.view(x.sizes()).to(x.scalar_type());
-      aux = aux + routed.aux;
+      aux.add(routed);
     }
     if (block.dense) {
       out = out + gated_mlp(normed, *block.dense, dtype);
@@ -121,13 +178,13 @@ struct Transformer::Impl {
     return out;
   }
 
-  at::Tensor logits(const at::Tensor& tokens, const moe::StepInfo& info, at::Tensor& aux) const {
+  at::Tensor logits(const at::Tensor& tokens, const moe::StepInfo& info, Aux& aux) const {
     LRMOE_ASSERT(tokens.dim() == 2 && tokens.size(1) <= config.sequence,
                  "tokens must be [B, S] with S at most the model's sequence");
-    at::Tensor x = at::embedding(embedding, tokens);
+    at::Tensor x = at::embedding(embedding, tokens, config.padding_token);
     for (const Block& block : blocks) {
       x = x + attention(rms_norm(x, block.attention_norm, config.norm_eps), block.attention,
-                        config.heads, config.kv_heads, rotary, dtype);
+                        config.heads, config.kv_heads, rotary, dtype, config.norm_eps);
       x = mlp(block, x, info, aux);
     }
     return linear(rms_norm(x, norm, config.norm_eps), head, dtype).to(master);
@@ -136,16 +193,20 @@ struct Transformer::Impl {
 
 Transformer::Transformer(const ModelConfig& config, int slots, comm::Communicator& communicator,
                          const plan::Strategy& strategy, std::uint64_t seed, at::ScalarType dtype,
-                         int ranks_per_node) {
-  LRMOE_ASSERT(config.hidden % (2 * config.heads) == 0 && config.heads % config.kv_heads == 0,
+                         int ranks_per_node, Start start) {
+  LRMOE_ASSERT((config.head_dim > 0 || config.hidden % config.heads == 0) &&
+                   config.rotated() % 2 == 0 && config.heads % config.kv_heads == 0,
                "heads must divide the hidden size into even parts, kv_heads the heads");
-  impl_ = std::make_unique<Impl>(config, seed, dtype);
-  impl_->embedding = impl_->add("embedding", {config.vocabulary, config.hidden}, config.init_std);
+  impl_ = std::make_unique<Impl>(config, seed, dtype, start);
+  const Initial drawn{config.init_std};
+  impl_->embedding = impl_->add("embedding", {config.vocabulary, config.hidden}, drawn);
   for (int layer = 0; layer < config.layers; ++layer) {
     impl_->add_block(layer, slots, communicator, strategy, ranks_per_node);
   }
-  impl_->norm = impl_->add("norm", {config.hidden}, 0.0);
-  impl_->head = impl_->add("head", {config.vocabulary, config.hidden}, config.init_std);
+  impl_->norm = impl_->add("norm", {config.hidden}, kOnes);
+  impl_->head = config.tied_embeddings
+                    ? impl_->embedding
+                    : impl_->add("head", {config.vocabulary, config.hidden}, drawn);
 }
 
 Transformer::~Transformer() = default;
@@ -153,17 +214,21 @@ Transformer::Transformer(Transformer&&) noexcept = default;
 
 Transformer::Loss Transformer::loss(const at::Tensor& tokens, const at::Tensor& targets,
                                     const moe::StepInfo& info) {
-  at::Tensor aux = at::zeros({}, impl_->master);
+  Impl::Aux aux{at::zeros({}, impl_->master), {}, {}};
   const at::Tensor scores = impl_->logits(tokens, info, aux);
   const at::Tensor sum =
       at::cross_entropy_loss(scores.view({-1, impl_->config.vocabulary}), targets.reshape({-1}),
                              /*weight=*/{}, at::Reduction::Sum);
-  return {sum, aux};
+  return {sum, impl_->aux_loss(aux)};
 }
 
 at::Tensor Transformer::logits(const at::Tensor& tokens, const moe::StepInfo& info) {
-  at::Tensor aux = at::zeros({}, impl_->master);
+  Impl::Aux aux{at::zeros({}, impl_->master), {}, {}};
   return impl_->logits(tokens, info, aux);
+}
+
+const ModelConfig& Transformer::config() const {
+  return impl_->config;
 }
 
 const std::vector<Parameter>& Transformer::parameters() const {

@@ -1,4 +1,4 @@
-// A decoder-only transformer over bytes: embedding, blocks of attention and MoE
+// A decoder-only transformer over bytes or tokens: embedding, blocks of attention and MoE
 // (or dense) gated MLP, head. Every rank holds the dense parameters whole and
 // its own experts; a forward or backward pass is collective because of the MoE
 // layers.
@@ -24,6 +24,10 @@ struct Parameter {
   bool decay = false;  // weight decay: matrices only
 };
 
+/// Where a model's first weights come from: drawn, or left for the caller to fill
+/// (model/hf_weights.h): dense parameters have no values then, experts are zero.
+enum class Start : std::uint8_t { random, unset };
+
 class Transformer {
  public:
   /// `communicator` and `strategy` outlive the model. Every weight depends on
@@ -32,19 +36,21 @@ class Transformer {
   /// residual stream and loss are fp32.
   Transformer(const ModelConfig& config, int slots, comm::Communicator& communicator,
               const plan::Strategy& strategy, std::uint64_t seed, at::ScalarType dtype,
-              int ranks_per_node = 0);
+              int ranks_per_node = 0, Start start = Start::random);
   ~Transformer();
   Transformer(Transformer&&) noexcept;
 
   struct Loss {
     at::Tensor cross_entropy;  // scalar: sum over this rank's tokens
-    at::Tensor aux;            // scalar: sum over the MoE layers of this rank's share
+    at::Tensor aux;            // scalar: this rank's share, see ModelConfig::aux_loss
   };
   /// tokens, targets: [B, S] int64; B may be 0 and may differ between ranks.
   Loss loss(const at::Tensor& tokens, const at::Tensor& targets, const moe::StepInfo& info);
 
   /// [B, S, vocabulary], fp32.
   at::Tensor logits(const at::Tensor& tokens, const moe::StepInfo& info);
+
+  const ModelConfig& config() const;
 
   /// In a fixed order; routers included, experts not.
   const std::vector<Parameter>& parameters() const;

@@ -98,17 +98,20 @@ struct MoeLayer::Impl {
     }
   }
 
-  // f_e: each expert's share of the pairs of all ranks.
-  at::Tensor fractions(const plan::Counts& demand, at::ScalarType dtype) const {
+  // Each expert's pairs, of all ranks; fp64, which holds them exactly.
+  static at::Tensor pairs(const plan::Counts& demand) {
     std::vector<double> f(static_cast<std::size_t>(demand.cols), 0.0);
-    double all = 0.0;
     for (int r = 0; r < demand.rows; ++r) {
       for (int e = 0; e < demand.cols; ++e) {
         f[static_cast<std::size_t>(e)] += demand.at(r, e);
-        all += demand.at(r, e);
       }
     }
-    return at::tensor(f, at::kDouble).div_(std::max(all, 1.0)).to(dtype);
+    return at::tensor(f, at::kDouble);
+  }
+
+  // f_e: each expert's share of the pairs of all ranks.
+  static at::Tensor fractions(const at::Tensor& pairs, at::ScalarType dtype) {
+    return (pairs / std::max(pairs.sum().item<double>(), 1.0)).to(dtype);
   }
 };
 
@@ -194,15 +197,13 @@ MoeLayer::Output MoeLayer::forward(const at::Tensor& x, const StepInfo& info) {
   work->forward_seconds += watch.seconds();
 
   Output out;
-  const at::Tensor fraction = impl_->fractions(demand, routing.share.scalar_type());
+  out.pairs = Impl::pairs(demand);
+  const at::Tensor fraction = Impl::fractions(out.pairs, routing.share.scalar_type());
   const auto plan = call.plan;
   out.y = experts(x, routing.gates, impl_->slots, std::move(call));
-  std::int64_t pairs = 0;
-  for (const auto count : demand.values) {
-    pairs += count;
-  }
-  out.aux =
-      load_loss(routing.share, fraction, std::max<std::int64_t>(pairs / impl_->config.top_k, 1));
+  const auto pairs = static_cast<std::int64_t>(out.pairs.sum().item<double>());
+  out.share = routing.share.sum(0);
+  out.aux = load_loss(out.share, fraction, std::max<std::int64_t>(pairs / impl_->config.top_k, 1));
   if (!info.evaluate && !info.keep_all) {
     for (std::size_t i = 0; i < demand.values.size(); ++i) {
       impl_->step_demand.values[i] += demand.values[i];
@@ -216,7 +217,8 @@ MoeLayer::Output MoeLayer::forward(const at::Tensor& x, const StepInfo& info) {
 plan::Placement MoeLayer::finish_step() {
   if (router_bias.defined()) {
     // Towards an even load without a loss (Wang et al., arXiv 2408.15664).
-    const at::Tensor f = impl_->fractions(impl_->step_demand, router_bias.scalar_type());
+    const at::Tensor f =
+        Impl::fractions(Impl::pairs(impl_->step_demand), router_bias.scalar_type());
     router_bias.add_(at::sign(f.mean() - f), impl_->config.bias_rate);
   }
   impl_->learn_scores();

@@ -46,6 +46,9 @@ class MoeLayer {
   struct Output {
     at::Tensor y;    // [T, d], dtype of x: the routed experts' sum
     at::Tensor aux;  // scalar fp32: this rank's share of E * sum_e f_e P_e, f and P over all ranks
+    // What the same over several layers takes:
+    at::Tensor share;  // [E]: this rank's tokens' score shares, summed; differentiable
+    at::Tensor pairs;  // [E]: pairs of all ranks
   };
   /// x: [T, d], T may be 0 and may differ between ranks. Collective.
   Output forward(const at::Tensor& x, const StepInfo& info);

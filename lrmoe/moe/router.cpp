@@ -1,6 +1,7 @@
 #include "lrmoe/moe/router.h"
 
-#include <mutex>
+#include <algorithm>
+#include <limits>
 
 #include "lrmoe/base/log.h"
 
@@ -25,11 +26,31 @@ at::Tensor only_finite(const at::Tensor& logits) {
   return logits.nan_to_num(-kLargest, kLargest, -kLargest);
 }
 
+at::Tensor router_logits(const at::Tensor& x, const at::Tensor& weight,
+                         const model::MoeConfig& config) {
+  if (config.router_dtype == model::RouterDtype::model) {
+    return at::linear(x, weight.to(x.scalar_type())).to(weight.scalar_type());
+  }
+  return at::linear(x.to(weight.scalar_type()), weight);
+}
+
+// The choice scores [T, E] with -inf for experts outside each token's best groups.
+at::Tensor within_groups(const at::Tensor& choice, int groups, int top_groups) {
+  const std::int64_t size = choice.size(1) / groups;
+  const at::Tensor grouped = choice.view({-1, groups, size});
+  const at::Tensor merit =
+      std::get<0>(grouped.topk(std::min<std::int64_t>(2, size), -1)).sum(-1);  // [T, G]
+  const at::Tensor best = std::get<1>(merit.topk(top_groups, -1));
+  const at::Tensor outside = at::ones_like(merit, at::kBool).scatter(1, best, false);
+  return grouped.masked_fill(outside.unsqueeze(-1), -std::numeric_limits<double>::infinity())
+      .view(choice.sizes());
+}
+
 }  // namespace
 
 Routing route(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
               const model::MoeConfig& config) {
-  const at::Tensor logits = only_finite(at::linear(x.to(weight.scalar_type()), weight));
+  const at::Tensor logits = only_finite(router_logits(x, weight, config));
   at::Tensor scores;
   at::Tensor choice;
   if (config.router == model::RouterKind::softmax) {
@@ -41,6 +62,9 @@ Routing route(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& b
     choice = scores.detach();
     if (bias.defined()) {
       choice = choice + bias;
+    }
+    if (config.groups > 1) {
+      choice = within_groups(choice, config.groups, config.top_groups);
     }
   }
   Routing out;
@@ -58,9 +82,9 @@ Routing route(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& b
   return out;
 }
 
-at::Tensor load_loss(const at::Tensor& share, const at::Tensor& fraction, std::int64_t tokens) {
+at::Tensor load_loss(const at::Tensor& share_sum, const at::Tensor& fraction, std::int64_t tokens) {
   const double scale = static_cast<double>(fraction.numel()) / static_cast<double>(tokens);
-  return (share.sum(0) * fraction).sum() * scale;
+  return (share_sum * fraction).sum() * scale;
 }
 
 }  // namespace lrmoe::moe

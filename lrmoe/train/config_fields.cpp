@@ -258,6 +258,10 @@ void add_train(std::vector<Field>& fields) {
   section.real("beta2", &TrainConfig::beta2, kBelowOne);
   section.real("clip", &TrainConfig::clip, kNotNegative);
   section.real("aux_loss", &TrainConfig::aux_loss, kNotNegative);
+  Section(fields, "train", &Config::model)
+      .choice<model::AuxLoss>("aux_loss_kind", &model::ModelConfig::aux_loss,
+                              {{"per-layer", model::AuxLoss::per_layer},
+                               {"transformers", model::AuxLoss::transformers}});
   section.integer("accumulation", &TrainConfig::accumulation, 1, 1 << 20);
   section
       .choice<Dtype>("dtype", &TrainConfig::dtype,

@@ -6,17 +6,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <optional>
 
 #include "lrmoe/base/error.h"
 #include "lrmoe/base/names.h"
 #include "lrmoe/base/npy.h"
 #include "lrmoe/comm/threads.h"
+#include "lrmoe/model/hf_export.h"
+#include "lrmoe/model/hf_weights.h"
 #include "lrmoe/moe/exchange.h"
-#include "lrmoe/train/batch.h"
 #include "lrmoe/train/checkpoint.h"
 #include "lrmoe/train/checkpoint_state.h"
 #include "lrmoe/train/config_clock.h"
+#include "lrmoe/train/eval_data.h"
 
 namespace lrmoe::train {
 
@@ -26,28 +29,33 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kTokensPerPass = 4096;     // of one rank
 constexpr std::int64_t kLogitsPerPass = 1 << 24;  // of all ranks: 64 MiB
+constexpr std::int64_t kPiece = 2048;             // of a long sequence, where the model allows more
 
-Checkpoint find_checkpoint(const fs::path& folder) {
+constexpr const char* kWhatToName =
+    "name a Hugging Face folder, a run folder or a checkpoint in it (step-N)";
+
+// What there is in a folder: a checkpoint of ours, or nothing (a Hugging Face folder).
+std::optional<Checkpoint> find_checkpoint(const fs::path& folder) {
   const std::string where = quote(folder.string());
   if (!fs::is_directory(folder)) {
-    throw InputError(where + (fs::exists(folder) ? " is no folder" : " does not exist") +
-                     "; name a run folder or a checkpoint in it (step-N)");
+    throw InputError(where + (fs::exists(folder) ? " is no folder; " : " does not exist; ") +
+                     kWhatToName);
   }
   if (fs::exists(folder / kStateFile)) {
-    return {read_state(folder / kStateFile).step, folder};
+    return Checkpoint{read_state(folder / kStateFile).step, folder};
   }
   if (const std::optional<Checkpoint> newest = newest_checkpoint(folder)) {
-    return *newest;
+    return newest;
   }
-  if (fs::exists(folder / "config.json")) {
-    throw InputError(where + " is a Hugging Face folder (it has a config.json), which this " +
-                     "program cannot read yet; name a run folder or a checkpoint in it (step-N)");
+  if (model::is_hf_folder(folder)) {
+    return {};
   }
   throw InputError(where + (fs::exists(folder / "config.toml")
                                 ? " is a run folder without a checkpoint; train.checkpoint_every "
                                   "or the end of the run writes one"
-                                : " is no run folder and no checkpoint: there is no step-N and no "
-                                  "state.json in it"));
+                                : " is no run folder, no checkpoint and no Hugging Face folder: " +
+                                      std::string("there is no step-N, no state.json and no ") +
+                                      "config.json in it"));
 }
 
 // The checkpoint's own configuration, with every expert once and no strategy that
@@ -62,77 +70,6 @@ Config config_of(const Checkpoint& checkpoint, int ranks) {
   return config;
 }
 
-// Token ids as sequences that the model can take.
-struct Sequences {
-  std::vector<std::int64_t> ids;
-  std::int64_t rows = 0;
-  std::int64_t length = 0;
-  bool joined = false;  // one long sequence: the rows follow each other, the last may be shorter
-
-  std::int64_t end_of(std::int64_t row) const {
-    return std::min((row + 1) * length, static_cast<std::int64_t>(ids.size()));
-  }
-};
-
-Sequences read_sequences(const fs::path& path, const model::ModelConfig& model) {
-  const npy::Reader file(path);
-  const std::string where = quote(path.string()) + ": ";
-  const std::vector<std::int64_t>& shape = file.shape();
-  if (shape.size() != 1 && shape.size() != 2) {
-    throw InputError(where + "the array has " + std::to_string(shape.size()) +
-                     " dimensions; token ids have one (a long sequence) or two (a sequence per "
-                     "row)");
-  }
-  Sequences out;
-  out.ids = file.integers();
-  out.joined = shape.size() == 1;
-  if (out.ids.empty()) {
-    throw InputError(where + "the array is empty; it takes two tokens at least");
-  }
-  if (shape.back() < 2) {
-    throw InputError(where +
-                     "a sequence of one token has nothing to predict; it takes two at "
-                     "least");
-  }
-  if (!out.joined && shape[1] > model.sequence) {
-    throw InputError(where + "rows of " + std::to_string(shape[1]) +
-                     " tokens are longer than the model's sequence (" +
-                     std::to_string(model.sequence) +
-                     "); a one-dimensional array is cut into pieces of that length");
-  }
-  for (std::size_t i = 0; i < out.ids.size(); ++i) {
-    if (out.ids[i] < 0 || out.ids[i] >= model.vocabulary) {
-      throw InputError(where + "the token id " + std::to_string(out.ids[i]) + " at position " +
-                       std::to_string(i) + " is outside the model's vocabulary (0 to " +
-                       std::to_string(model.vocabulary - 1) + ")");
-    }
-  }
-  out.length = out.joined ? std::min<std::int64_t>(model.sequence, shape[0]) : shape[1];
-  out.rows = (static_cast<std::int64_t>(out.ids.size()) + out.length - 1) / out.length;
-  return out;
-}
-
-// Rows [begin, end), all of one length.
-Batch batch_of(const Sequences& sequences, std::int64_t begin, std::int64_t end) {
-  const std::int64_t first = begin * sequences.length;
-  const std::int64_t count = end > begin ? sequences.end_of(end - 1) - first : 0;
-  const auto* ids = sequences.ids.data();
-  std::vector<std::int64_t> targets(static_cast<std::size_t>(count), kNoTarget);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t next = first + i + 1;
-    const bool follows = sequences.joined ? next < static_cast<std::int64_t>(sequences.ids.size())
-                                          : next % sequences.length != 0;
-    if (follows) {
-      targets[static_cast<std::size_t>(i)] = ids[next];
-    }
-  }
-  const std::int64_t rows = end - begin;
-  const std::vector<std::int64_t> shape{rows, rows > 0 ? count / rows : sequences.length};
-  return {at::tensor(std::vector<std::int64_t>(ids + first, ids + first + count), at::kLong)
-              .view(shape),
-          at::tensor(targets, at::kLong).view(shape)};
-}
-
 // The rows of all ranks, in order of rank, at rank 0; none at the others.
 at::Tensor at_first_rank(comm::Communicator& communicator, const at::Tensor& rows) {
   std::vector<std::int64_t> send(static_cast<std::size_t>(communicator.size()), 0);
@@ -144,28 +81,45 @@ std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
   return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
 
-// The sum of cross-entropies over all tokens with a target, the same on every rank.
-// Logits are brought together if they are wanted, and written by the rank that has
-// the writer.
-double total_loss(Replica& replica, const Sequences& sequences, const model::ModelConfig& model,
-                  bool with_logits, npy::Writer* writer) {
-  const at::NoGradGuard no_grad;
-  comm::Communicator& communicator = replica.communicator;
-  const std::int64_t tokens =
-      std::min(kTokensPerPass * communicator.size(), kLogitsPerPass / model.vocabulary);
+// The passes in which all rows are computed: [first, first + count), rows of one length.
+void for_each_pass(const Sequences& sequences, std::int64_t vocabulary, int ranks,
+                   const std::function<void(std::int64_t first, std::int64_t count)>& act) {
+  const std::int64_t tokens = std::min(kTokensPerPass * ranks, kLogitsPerPass / vocabulary);
   const std::int64_t most = std::max<std::int64_t>(1, tokens / sequences.length);
-  const std::int64_t whole = static_cast<std::int64_t>(sequences.ids.size()) / sequences.length;
-  double sum = 0;
+  const std::int64_t whole = sequences.tokens() / sequences.length;
   for (std::int64_t first = 0; first < sequences.rows;) {
     // A shorter last row goes alone.
     const std::int64_t count = first < whole ? std::min(most, whole - first) : 1;
-    const auto [begin, end] = share(count, communicator.rank(), communicator.size());
-    const Batch batch = batch_of(sequences, first + begin, first + end);
-    const at::Tensor logits =
-        replica.model.logits(batch.tokens, {replica.steps, 0, /*evaluate=*/true})
-            .reshape({-1, model.vocabulary});
+    act(first, count);
+    first += count;
+  }
+}
+
+Batch own_batch(const Sequences& sequences, std::int64_t first, std::int64_t count,
+                const comm::Communicator& communicator) {
+  const auto [begin, end] = share(count, communicator.rank(), communicator.size());
+  return batch_of(sequences, first + begin, first + end);
+}
+
+double over_ranks(comm::Communicator& communicator, double value) {
+  communicator.all_reduce(comm::view(std::span<double>(&value, 1)), comm::Reduce::sum);
+  return value;
+}
+
+// The sum of cross-entropies over all tokens with a target, the same on every rank.
+// Logits are brought together if they are wanted, and written by the rank that has
+// the writer.
+double total_loss(model::Transformer& transformer, comm::Communicator& communicator,
+                  const Sequences& sequences, const moe::StepInfo& info, bool with_logits,
+                  npy::Writer* writer) {
+  const at::NoGradGuard no_grad;
+  const std::int64_t vocabulary = transformer.config().vocabulary;
+  double sum = 0;
+  for_each_pass(sequences, vocabulary, communicator.size(), [&](auto first, auto count) {
+    const Batch batch = own_batch(sequences, first, count, communicator);
+    const at::Tensor logits = transformer.logits(batch.tokens, info).reshape({-1, vocabulary});
     sum += at::cross_entropy_loss(logits, batch.targets.reshape({-1}), /*weight=*/{},
-                                  at::Reduction::Sum, kNoTarget)
+                                  at::Reduction::Sum)
                .item<double>();
     if (with_logits) {
       const at::Tensor all = at_first_rank(communicator, logits.to(at::kFloat).contiguous());
@@ -173,39 +127,120 @@ double total_loss(Replica& replica, const Sequences& sequences, const model::Mod
         writer->append(bytes_of(all));
       }
     }
-    first += count;
+  });
+  return over_ranks(communicator, sum);
+}
+
+// Leaves the gradient of mean cross-entropy + aux_weight * (mean of the passes' load
+// losses) in the parameters; the load loss, the same on every rank.
+double backward(model::Transformer& transformer, comm::Communicator& communicator,
+                const Sequences& sequences, moe::StepInfo info, double aux_weight) {
+  info.evaluate = false;
+  info.keep_all = true;
+  std::int64_t passes = 0;
+  const auto for_each = [&](const auto& act) {
+    for_each_pass(sequences, transformer.config().vocabulary, communicator.size(), act);
+  };
+  for_each([&](auto, auto) { ++passes; });
+  double aux = 0;
+  for_each([&](auto first, auto count) {
+    const Batch batch = own_batch(sequences, first, count, communicator);
+    const auto loss = transformer.loss(batch.tokens, batch.targets, info);
+    const at::Tensor weighted = loss.cross_entropy / static_cast<double>(sequences.scored()) +
+                                loss.aux * (aux_weight / static_cast<double>(passes));
+    weighted.backward();
+    aux += loss.aux.item<double>() / static_cast<double>(passes);
+  });
+  return over_ranks(communicator, aux);
+}
+
+// A model to evaluate: where it comes from, and how a rank gets it.
+struct Subject {
+  model::ModelConfig model;
+  std::int64_t step = 0;
+  // Calls `use` with the rank's model, which lives as long as the call.
+  std::function<void(comm::Communicator&, const std::function<void(model::Transformer&)>& use)>
+      load;
+};
+
+Subject own_subject(const Checkpoint& checkpoint, const EvalOptions& options) {
+  if (!options.dtype.empty()) {
+    throw InputError("--dtype is for Hugging Face folders; " + quote(checkpoint.path.string()) +
+                     " is a checkpoint, which is computed as it was trained");
   }
-  communicator.all_reduce(comm::view(std::span<double>(&sum, 1)), comm::Reduce::sum);
-  return sum;
+  auto config = std::make_shared<Config>(config_of(checkpoint, options.ranks));
+  config->model.aux_loss = options.aux_loss_kind;
+  std::shared_ptr<const plan::Strategy> strategy = plan::make_strategy(strategy_options(*config));
+  return {config->model, checkpoint.step, [=](comm::Communicator& communicator, const auto& use) {
+            Replica replica(*config, *strategy, communicator);
+            load_checkpoint(replica, *config, checkpoint);
+            use(replica.model);
+          }};
+}
+
+Subject hf_subject(const EvalOptions& options, const Sequences& sequences, model::HfConfig config) {
+  config.model.sequence = static_cast<int>(sequences.length);
+  config.model.aux_loss = options.aux_loss_kind;
+  const std::string dtype = options.dtype.empty() ? config.dtype : options.dtype;
+  const auto weights = std::make_shared<const model::HfWeights>(options.model, config);
+  const std::shared_ptr<const plan::Strategy> strategy = plan::make_strategy({.name = "fixed"});
+  const int slots = (config.model.experts + options.ranks - 1) / options.ranks;
+  return {config.model, 0, [=](comm::Communicator& communicator, const auto& use) {
+            model::Transformer transformer(config.model, slots, communicator, *strategy, 0,
+                                           dtype == "bfloat16" ? at::kBFloat16 : at::kFloat,
+                                           /*ranks_per_node=*/0, model::Start::unset);
+            weights->load_dense(transformer);
+            weights->load_slots(transformer);
+            use(transformer);
+          }};
 }
 
 }  // namespace
 
 EvalResult evaluate(const EvalOptions& options) {
-  const Checkpoint checkpoint = find_checkpoint(options.model);
-  const Config config = config_of(checkpoint, options.ranks);
-  const Sequences sequences = read_sequences(options.tokens, config.model);
   EvalResult result;
-  result.checkpoint = checkpoint.path;
-  result.step = checkpoint.step;
-  result.tokens = static_cast<std::int64_t>(sequences.ids.size());
-  result.scored = result.tokens - (sequences.joined ? 1 : sequences.rows);
+  result.checkpoint = options.model;
+  Sequences sequences;
+  Subject subject;
+  if (const std::optional<Checkpoint> checkpoint = find_checkpoint(options.model)) {
+    subject = own_subject(*checkpoint, options);
+    sequences = read_sequences(options.tokens, subject.model, subject.model.sequence,
+                               subject.model.sequence);
+    result.checkpoint = checkpoint->path;
+  } else {
+    const model::HfConfig config = model::read_hf_config(options.model);
+    result.notices = config.notices;
+    const std::int64_t longest = config.model.positions;
+    sequences = read_sequences(options.tokens, config.model, std::min(longest, kPiece), longest);
+    subject = hf_subject(options, sequences, config);
+  }
+  result.step = subject.step;
+  result.tokens = sequences.tokens();
+  result.scored = sequences.scored();
   std::optional<npy::Writer> writer;
   if (!options.logits.empty()) {
     writer.emplace(options.logits, "<f4",
-                   std::vector<std::int64_t>{result.tokens, config.model.vocabulary});
+                   std::vector<std::int64_t>{result.tokens, subject.model.vocabulary});
   }
   at::set_num_threads(1);  // the ranks are the threads
-  const auto strategy = plan::make_strategy(strategy_options(config));
   comm::run_ranks(options.ranks, [&](comm::Communicator& communicator) {
-    Replica replica(config, *strategy, communicator);
-    load_checkpoint(replica, config, checkpoint);
-    const bool first = communicator.rank() == 0;
-    const double sum = total_loss(replica, sequences, config.model, writer.has_value(),
-                                  writer && first ? &*writer : nullptr);
-    if (first) {
-      result.loss = sum / static_cast<double>(result.scored);
-    }
+    subject.load(communicator, [&](model::Transformer& transformer) {
+      const bool first = communicator.rank() == 0;
+      const moe::StepInfo info{subject.step, 0, /*evaluate=*/true};
+      const double sum = total_loss(transformer, communicator, sequences, info, writer.has_value(),
+                                    writer && first ? &*writer : nullptr);
+      if (first) {
+        result.loss = sum / static_cast<double>(result.scored);
+      }
+      if (!options.gradients.empty()) {
+        const double aux = backward(transformer, communicator, sequences, info, options.aux_loss);
+        write_hf_tensors(options.gradients, transformer.config(),
+                         gradients_of(transformer, communicator), communicator);
+        if (first) {
+          result.aux_loss = aux;
+        }
+      }
+    });
   });
   result.perplexity = std::exp(result.loss);
   if (writer) {
