@@ -24,7 +24,8 @@ MinMaxSplit min_max_split(std::span<const std::int64_t> pairs, const Instances& 
                           int ranks);
 
 /// The same for pairs [R, E] of the sources; flow starts with what can stay on
-/// its rank, then on its node, so that of the optimal splits a local one is taken, not always the most local.
+/// its rank, then on its node, so that of the optimal splits a local one is taken, not always the
+/// most local.
 MinMaxSplit min_max_split(const Cluster& cluster, const Counts& pairs, const Instances& instances);
 
 }  // namespace lrmoe::plan
