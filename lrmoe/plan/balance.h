@@ -24,9 +24,14 @@ class Balancer {
                      std::span<const std::int64_t> local, std::span<const std::int64_t> node_pairs,
                      int ranks_per_node, std::span<std::int64_t> loads);
 
-  /// As far as no rank gets more than `threshold`: what is left over.
+  /// As far as no rank gets more than `threshold`: what is left over. (An expert with
+  /// one instance stays there whole in `loads`, also above the threshold.)
   std::int64_t fill(const InstanceIndex& index, std::span<const std::int64_t> pairs,
                     std::int64_t threshold, std::span<std::int64_t> loads);
+
+  /// After a fill() that left something over: the minimum cut. All ranks of the
+  /// experts in it (flags [E]) are in it (flags [R]), and these are full.
+  void cut(std::vector<char>& experts, std::vector<char>& ranks);
 
  private:
   static constexpr std::int32_t kFar = 1 << 30;
@@ -37,6 +42,8 @@ class Balancer {
   void seed_local(std::span<const std::int64_t> local, std::span<const std::int64_t> node_pairs,
                   int ranks_per_node);
   void level_out();
+  void plant();
+  void settle();
   void run();
   bool reach();  // levels from what is left over; false: no rank with room in reach
   std::int64_t push_expert(std::int32_t e, std::int64_t limit);
@@ -55,6 +62,16 @@ class Balancer {
   std::vector<std::int32_t> multi_at_;     // instances of `multi_` on rank 0, on rank 1, ...
   std::vector<std::int32_t> expert_level_, rank_level_, expert_next_, rank_next_, queue_;
   std::vector<std::int64_t> heights_;
+  // A spanning forest of experts and ranks (node E + r), breadth first.
+  struct Node {
+    std::int32_t id;
+    std::int32_t edge;  // instance between it and its parent, -1: a root
+    std::int32_t first_child, end_child;
+    std::int64_t net;  // what its subtree has too much (or, below zero, room for)
+    std::int64_t up;   // of that what may pass to the parent (or come from it)
+  };
+  std::vector<Node> forest_;
+  std::vector<char> planted_;
 };
 
 }  // namespace lrmoe::plan

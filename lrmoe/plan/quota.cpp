@@ -5,7 +5,6 @@
 
 #include "lrmoe/base/error.h"
 #include "lrmoe/plan/fixed_point.h"
-#include "lrmoe/plan/flow.h"
 
 namespace lrmoe::plan {
 namespace {
@@ -55,20 +54,16 @@ std::int64_t water_level(std::vector<std::int64_t>& full, std::int64_t target, s
   return std::max(least, full.back());
 }
 
-/// The decomposition behind quota_of_experts, where one price does not flow. Rare,
-/// so it is written for plain reading.
+/// The decomposition behind quota_of_experts, where one price does not flow.
 class Decomposition {
  public:
-  Decomposition(const PriceTable& prices, const Lots& lots, int ranks)
-      : prices_(prices), lots_(lots), ranks_(ranks) {}
+  Decomposition(const PriceTable& prices, const Lots& lots, int ranks, Balancer& balancer)
+      : prices_(prices), lots_(lots), ranks_(ranks), balancer_(balancer) {}
 
-  /// The least capacity >= `asked` at which the floors flow and `target` can be
-  /// met. Flow is concave in the capacity: Newton's steps from below end at it.
   /// The least capacity, at least `asked`, at which floors and target flow.
-  std::int64_t least_capacity(const Instances& instances, std::int64_t target,
-                              std::int64_t asked) const {
-    const std::int64_t capacity = raise(instances, lots_.floor, sum(lots_.floor), asked);
-    return raise(instances, lots_.demand, target, capacity);
+  std::int64_t least_capacity(const InstanceIndex& index, std::int64_t target, std::int64_t asked) {
+    const std::int64_t capacity = raise(index, lots_.floor, sum(lots_.floor), asked);
+    return raise(index, lots_.demand, target, capacity);
   }
 
   void solve(const Instances& instances, std::int64_t target, std::int64_t capacity,
@@ -81,24 +76,19 @@ class Decomposition {
   }
 
  private:
-  std::int64_t raise(const Instances& instances, std::span<const std::int64_t> supply,
-                     std::int64_t target, std::int64_t capacity) const {
-    InstanceFlow flow(instances, ranks_);
-    for (std::size_t e = 0; e < supply.size(); ++e) {
-      flow.raise_supply(static_cast<int>(e), supply[e]);
-    }
-    for (int r = 0; r < ranks_; ++r) {
-      flow.raise_capacity(r, capacity);
-    }
-    for (std::int64_t value = flow.run(); value < target; value = flow.run()) {
-      const auto full = static_cast<std::int64_t>(flow.cut().ranks.size());
-      const std::int64_t step = (target - value + full - 1) / full;
-      for (int r = 0; r < ranks_; ++r) {
-        flow.raise_capacity(r, step);
+  std::int64_t raise(const InstanceIndex& index, std::span<const std::int64_t> supply,
+                     std::int64_t target, std::int64_t capacity) {
+    const std::int64_t all = sum(supply);
+    loads_.resize(static_cast<std::size_t>(index.size()));
+    for (;;) {
+      const std::int64_t value = all - balancer_.fill(index, supply, capacity, loads_);
+      if (value >= target) {
+        return capacity;
       }
-      capacity += step;
+      balancer_.cut(stuck_, full_);
+      const auto full = static_cast<std::int64_t>(std::count(full_.begin(), full_.end(), 1));
+      capacity += (target - value + full - 1) / full;
     }
-    return capacity;
   }
 
   /// `experts` share `target`; `instances[i]` are the ranks left to experts[i].
@@ -111,46 +101,36 @@ class Decomposition {
     }
     lots.end_group();
     Purchase bought;
-    Buyer().buy(prices_, lots, target, Buyer::kNoCapacity, bought);
-    const auto& quota = bought.quota;
-    InstanceFlow flow(instances, ranks_);
-    for (std::size_t i = 0; i < quota.size(); ++i) {
-      flow.raise_supply(static_cast<int>(i), quota[i]);
-    }
-    for (int r = 0; r < ranks_; ++r) {
-      flow.raise_capacity(r, capacity_);
-    }
-    if (flow.run() == target) {
-      for (std::size_t i = 0; i < quota.size(); ++i) {
+    buyer_.buy(prices_, lots, target, Buyer::kNoCapacity, bought);
+    InstanceIndex index;
+    index.build(instances, ranks_);
+    loads_.resize(static_cast<std::size_t>(index.size()));
+    if (balancer_.fill(index, bought.quota, capacity_, loads_) == 0) {
+      for (std::size_t i = 0; i < experts.size(); ++i) {
         const auto e = static_cast<std::size_t>(experts[i]);
-        out_->quota[e] = quota[i];
+        out_->quota[e] = bought.quota[i];
         out_->tau[e] = bought.tau[i];
         out_->row[e] = bought.row[i];
       }
       return;
     }
-    const InstanceFlow::Cut cut = flow.cut();
-    std::vector<char> stuck(experts.size(), 0);
-    std::vector<char> full(static_cast<std::size_t>(ranks_), 0);
-    for (const std::int32_t i : cut.experts) {
-      stuck[static_cast<std::size_t>(i)] = 1;
-    }
-    for (const std::int32_t r : cut.ranks) {
-      full[static_cast<std::size_t>(r)] = 1;
-    }
+    balancer_.cut(stuck_, full_);
+    const std::int64_t budget = capacity_ * std::count(full_.begin(), full_.end(), 1);
+    // Inside: experts that stand on full ranks only, in the cut or not.
     std::vector<std::int32_t> inside, outside;
     Instances inside_ranks, outside_ranks;
     for (std::size_t i = 0; i < experts.size(); ++i) {
-      (stuck[i] ? inside : outside).push_back(experts[i]);
-      if (stuck[i]) {
+      std::vector<std::int32_t> there;
+      std::copy_if(instances[i].begin(), instances[i].end(), std::back_inserter(there),
+                   [&](std::int32_t r) { return full_[static_cast<std::size_t>(r)] == 0; });
+      if (there.empty()) {
+        inside.push_back(experts[i]);
         inside_ranks.push_back(instances[i]);
       } else {
-        auto& there = outside_ranks.emplace_back();
-        std::copy_if(instances[i].begin(), instances[i].end(), std::back_inserter(there),
-                     [&](std::int32_t r) { return !full[static_cast<std::size_t>(r)]; });
+        outside.push_back(experts[i]);
+        outside_ranks.push_back(std::move(there));
       }
     }
-    const std::int64_t budget = capacity_ * static_cast<std::int64_t>(cut.ranks.size());
     part(inside, inside_ranks, budget);
     part(outside, outside_ranks, target - budget);
   }
@@ -158,8 +138,12 @@ class Decomposition {
   const PriceTable& prices_;
   const Lots& lots_;
   int ranks_;
+  Balancer& balancer_;
+  Buyer buyer_;
   std::int64_t capacity_ = 0;
   Purchase* out_ = nullptr;
+  std::vector<std::int64_t> loads_;
+  std::vector<char> stuck_, full_;
 };
 
 }  // namespace
@@ -210,8 +194,8 @@ void quota_of_experts(const PriceTable& prices, std::span<const std::int64_t> pa
     for (std::size_t i = 0; i < index.rank.size(); ++i) {
       instances[static_cast<std::size_t>(index.expert[i])].push_back(index.rank[i]);
     }
-    Decomposition decomposition(prices, out.lots, index.ranks);
-    out.capacity = decomposition.least_capacity(instances, target, asked);
+    Decomposition decomposition(prices, out.lots, index.ranks, balancer);
+    out.capacity = decomposition.least_capacity(index, target, asked);
     decomposition.solve(instances, target, out.capacity, out.purchase);
   }
   out.raised = out.capacity > asked;

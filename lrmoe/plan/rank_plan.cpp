@@ -181,6 +181,9 @@ class Part {
     const Prefixes& prefixes = input_.listed != nullptr ? outline_.listed : outline_.demand;
     for (std::size_t i = 0; i < outline_.backward.size(); ++i) {
       const std::int32_t e = index_.expert[i];
+      if (index_.count(e) == 1) {
+        continue;  // nobody asks
+      }
       const std::int64_t before = prefixes.before_self[i];
       scratch_.local[i] = kept(e, before + offered(index_.rank[i], e)) - kept(e, before);
     }
