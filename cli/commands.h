@@ -17,6 +17,7 @@ void add_eval(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_replay(CLI::App& app, Action& action);
 void add_estimate(CLI::App& app, Action& action);
+void add_bench(CLI::App& app, Action& action);
 
 /// Adds `--json FILE`, which every command takes.
 void add_json_option(CLI::App& command, std::string& file);

@@ -75,6 +75,7 @@ int parse_and_run(int argc, char** argv) {
   add_plan(app, action);
   add_replay(app, action);
   add_estimate(app, action);
+  add_bench(app, action);
 
   const std::vector<std::string> names = command_names(app);
   if (argc > 1 && argv[1][0] != '-' &&

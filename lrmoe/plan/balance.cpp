@@ -63,30 +63,10 @@ std::int64_t Balancer::give(std::int32_t instance, std::int64_t amount) {
   return amount;
 }
 
-void Balancer::seed_local(std::span<const std::int64_t> local,
-                          std::span<const std::int64_t> node_pairs, int ranks_per_node) {
-  if (!local.empty()) {
-    for (const std::int32_t e : multi_) {
-      for (std::int32_t i = index_->begin[at(e)]; i < index_->begin[at(e) + 1]; ++i) {
-        give(i, local[at(i)]);
-      }
-    }
-  }
-  if (node_pairs.empty()) {
-    return;
-  }
+void Balancer::seed_local(std::span<const std::int64_t> local) {
   for (const std::int32_t e : multi_) {
-    const std::int32_t end = index_->begin[at(e) + 1];
-    for (std::int32_t i = index_->begin[at(e)]; i < end;) {
-      const std::int32_t node = index_->rank[at(i)] / ranks_per_node;
-      std::int64_t open = node_pairs[at(node * index_->experts + e)];
-      std::int32_t last = i;
-      for (; last < end && index_->rank[at(last)] / ranks_per_node == node; ++last) {
-        open -= flow_[at(last)];
-      }
-      for (; i < last; ++i) {
-        open -= give(i, open);
-      }
+    for (std::int32_t i = index_->begin[at(e)]; i < index_->begin[at(e) + 1]; ++i) {
+      give(i, local[at(i)]);
     }
   }
 }
@@ -317,9 +297,7 @@ void Balancer::raise(std::span<const std::int64_t> pairs) {
 }
 
 std::int64_t Balancer::split(const InstanceIndex& index, std::span<const std::int64_t> pairs,
-                             std::span<const std::int64_t> local,
-                             std::span<const std::int64_t> node_pairs, int ranks_per_node,
-                             std::span<std::int64_t> loads) {
+                             std::span<const std::int64_t> local, std::span<std::int64_t> loads) {
   start(index, pairs, loads);
   std::int64_t all = left_over_;
   std::int64_t largest = 0;
@@ -328,7 +306,9 @@ std::int64_t Balancer::split(const InstanceIndex& index, std::span<const std::in
     largest = std::max(largest, load);
   }
   threshold_ = std::max((all + index.ranks - 1) / index.ranks, largest);
-  seed_local(local, node_pairs, ranks_per_node);
+  if (!local.empty()) {
+    seed_local(local);
+  }
   level_out();
   plant();
   run();

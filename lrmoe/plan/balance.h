@@ -18,11 +18,9 @@ class Balancer {
   /// the minimum cut names experts whose ranks are too few, and the threshold
   /// rises to what these need. Returns the load of the fullest rank.
   ///   pairs: [E]; local: [I] pairs that are on an instance's rank already and go
-  ///   there first, or empty; node_pairs: [nodes * E] and ranks_per_node, then those
-  ///   of its node, or empty; loads: [I].
+  ///   there first, or empty; loads: [I], the result.
   std::int64_t split(const InstanceIndex& index, std::span<const std::int64_t> pairs,
-                     std::span<const std::int64_t> local, std::span<const std::int64_t> node_pairs,
-                     int ranks_per_node, std::span<std::int64_t> loads);
+                     std::span<const std::int64_t> local, std::span<std::int64_t> loads);
 
   /// As far as no rank gets more than `threshold`: what is left over. (An expert with
   /// one instance stays there whole in `loads`, also above the threshold.)
@@ -39,8 +37,7 @@ class Balancer {
   void start(const InstanceIndex& index, std::span<const std::int64_t> pairs,
              std::span<std::int64_t> loads);
   std::int64_t give(std::int32_t instance, std::int64_t amount);
-  void seed_local(std::span<const std::int64_t> local, std::span<const std::int64_t> node_pairs,
-                  int ranks_per_node);
+  void seed_local(std::span<const std::int64_t> local);
   void level_out();
   void plant();
   void settle();

@@ -35,6 +35,17 @@ void pairs_of_nodes(const Cluster& cluster, std::span<const std::int64_t> before
   }
 }
 
+/// The min-max split; of several the one whose pairs cross nodes least.
+void split_locally(const Cluster& cluster, const InstanceIndex& index,
+                   std::span<const std::int64_t> pairs, RouteScratch& scratch,
+                   std::span<std::int64_t> loads) {
+  const std::int64_t largest = scratch.balancer.split(index, pairs, scratch.local, loads);
+  if (node_count(cluster) > 1) {
+    scratch.localizer.split(index, pairs, scratch.local, scratch.node_pairs, node_width(cluster),
+                            largest, loads);
+  }
+}
+
 /// The line by instances, rank after rank; an instance's cells are its sources.
 void keep_at_instances(Outline& outline, std::int64_t draw) {
   const auto count = outline.quota.size();
@@ -83,8 +94,7 @@ void keep_of_experts(const RouteInput& input, const Prefixes& offered, RouteScra
     }
   }
   outline.backward.resize(at(index.size()));
-  scratch.balancer.split(index, scratch.kept, scratch.local, scratch.node_pairs,
-                         node_width(input.cluster), outline.backward);
+  split_locally(input.cluster, index, scratch.kept, scratch, outline.backward);
 }
 
 }  // namespace
@@ -112,8 +122,7 @@ void outline_forward(const RouteInput& input, int rank, RouteScratch& scratch) {
   }
   pairs_of_nodes(input.cluster, outline.demand.before_node, scratch.node_pairs);
   outline.forward.resize(count);
-  scratch.balancer.split(outline.index, outline.demand.all, scratch.local, scratch.node_pairs,
-                         node_width(input.cluster), outline.forward);
+  split_locally(input.cluster, outline.index, outline.demand.all, scratch, outline.forward);
 }
 
 void outline_backward(const RouteInput& input, const LrmoeOptions& options, int rank,

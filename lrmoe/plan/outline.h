@@ -11,6 +11,7 @@
 #include "lrmoe/plan/fixed_point.h"
 #include "lrmoe/plan/instances.h"
 #include "lrmoe/plan/lines.h"
+#include "lrmoe/plan/locality.h"
 #include "lrmoe/plan/options.h"
 #include "lrmoe/plan/quota.h"
 #include "lrmoe/plan/strategy.h"
@@ -39,6 +40,7 @@ struct Outline {
 struct RouteScratch {
   Outline outline;
   Balancer balancer;
+  Localizer localizer;
   Quotas quotas;
   PriceTable flat{1};
   std::vector<std::int64_t> local, node_pairs, kept;

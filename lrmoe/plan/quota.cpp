@@ -203,6 +203,42 @@ void quota_of_experts(const PriceTable& prices, std::span<const std::int64_t> pa
   out.quota.assign(out.purchase.quota.begin(), out.purchase.quota.end());
 }
 
+RankQuotas quota_at_ranks(const ScoreCurves* curves, const Loads& loads,
+                          const QuotaSettings& settings) {
+  Instances instances(static_cast<std::size_t>(loads.rows));
+  std::vector<std::int64_t> of_instances;
+  for (int e = 0; e < loads.rows; ++e) {
+    for (int r = 0; r < loads.cols; ++r) {
+      if (loads.at(e, r) > 0) {
+        instances[static_cast<std::size_t>(e)].push_back(r);
+        of_instances.push_back(loads.at(e, r));
+      }
+    }
+  }
+  InstanceIndex index;
+  index.build(instances, loads.cols);
+  PriceTable flat(1);
+  Quotas quotas;
+  quota_of_instances(prices_of(curves, loads.rows, flat), index, of_instances, settings, quotas);
+  RankQuotas out{Loads(loads.rows, loads.cols), quotas.capacity, quotas.raised};
+  for (std::size_t i = 0; i < of_instances.size(); ++i) {
+    out.quota.at(index.expert[i], index.rank[i]) = quotas.quota[i];
+  }
+  return out;
+}
+
+Quotas quota_of_experts(const ScoreCurves* curves, std::span<const std::int64_t> pairs,
+                        const Instances& instances, int ranks, const QuotaSettings& settings) {
+  InstanceIndex index;
+  index.build(instances, ranks);
+  PriceTable flat(1);
+  Balancer balancer;
+  Quotas quotas;
+  quota_of_experts(prices_of(curves, index.experts, flat), pairs, index, balancer, settings,
+                   quotas);
+  return quotas;
+}
+
 const PriceTable& prices_of(const ScoreCurves* curves, int experts, PriceTable& flat) {
   if (curves != nullptr) {
     return curves->prices();

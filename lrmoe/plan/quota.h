@@ -14,6 +14,7 @@
 #include "lrmoe/plan/balance.h"
 #include "lrmoe/plan/curve.h"
 #include "lrmoe/plan/price.h"
+#include "lrmoe/plan/tables.h"
 
 namespace lrmoe::plan {
 
@@ -50,6 +51,18 @@ void quota_of_instances(const PriceTable& prices, const InstanceIndex& index,
 void quota_of_experts(const PriceTable& prices, std::span<const std::int64_t> pairs,
                       const InstanceIndex& index, Balancer& balancer, const QuotaSettings& settings,
                       Quotas& out);
+
+/// The same on plain tables, for looking at placements rather than for speed. Only
+/// the places with load count as instances.
+struct RankQuotas {
+  Loads quota;  // [E, R]
+  std::int64_t capacity = 0;
+  bool raised = false;
+};
+RankQuotas quota_at_ranks(const ScoreCurves* curves, const Loads& loads,
+                          const QuotaSettings& settings);
+Quotas quota_of_experts(const ScoreCurves* curves, std::span<const std::int64_t> pairs,
+                        const Instances& instances, int ranks, const QuotaSettings& settings);
 
 /// One price and no ranks: what the placement is planned for.
 std::vector<std::int64_t> quota_without_ranks(const ScoreCurves* curves,
