@@ -20,6 +20,7 @@ void add_estimate(CLI::App& app, Action& action);
 void add_trace(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
 void add_export(CLI::App& app, Action& action);
+void add_bench(CLI::App& app, Action& action);
 
 /// Adds `--json FILE`, which every command takes.
 void add_json_option(CLI::App& command, std::string& file);

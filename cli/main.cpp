@@ -86,6 +86,7 @@ int parse_and_run(int argc, char** argv) {
   add_trace(app, action);
   add_inspect(app, action);
   add_export(app, action);
+  add_bench(app, action);
 
   const std::vector<std::string> names = command_names(app);
   if (argc > 1 && argv[1][0] != '-' &&

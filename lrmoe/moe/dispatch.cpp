@@ -57,7 +57,7 @@ std::vector<std::int32_t> make_rows(Dispatch& d, const RoutedPairs& pairs, std::
 }
 
 // Destination side: arrival order is (source, expert); computes by (slot, source).
-void line_up(Dispatch& d, const std::vector<std::int32_t>& arrived_row, const plan::Split& split,
+void line_up(Dispatch& d, const std::vector<std::int32_t>& arrived_row, const plan::Split& receives,
              const ExpertSlots& slots) {
   struct Segment {
     int slot;
@@ -66,12 +66,10 @@ void line_up(Dispatch& d, const std::vector<std::int32_t>& arrived_row, const pl
   std::vector<Segment> segments;
   const auto row_base = prefix_sums(d.receive_rows);
   std::int64_t arrived = 0;
-  for (const auto& route : split) {
-    if (route.rank == slots.rank) {
-      segments.push_back({slots.slot_of(route.expert), arrived, route.pairs,
-                          row_base[static_cast<std::size_t>(route.source)]});
-      arrived += route.pairs;
-    }
+  for (const auto& route : receives) {
+    segments.push_back({slots.slot_of(route.expert), arrived, route.pairs,
+                        row_base[static_cast<std::size_t>(route.source)]});
+    arrived += route.pairs;
   }
   std::stable_sort(segments.begin(), segments.end(),
                    [](const Segment& a, const Segment& b) { return a.slot < b.slot; });
@@ -111,7 +109,7 @@ void line_up(Dispatch& d, const std::vector<std::int32_t>& arrived_row, const pl
 }  // namespace
 
 Dispatch make_dispatch(comm::Communicator& communicator, const RoutedPairs& pairs,
-                       std::int64_t tokens, int top_k, const plan::Split& split,
+                       std::int64_t tokens, int top_k, const plan::Split& receives,
                        const ExpertSlots& slots) {
   Dispatch d;
   d.send_pairs = pairs.per_rank;
@@ -120,10 +118,8 @@ Dispatch make_dispatch(comm::Communicator& communicator, const RoutedPairs& pair
 
   d.receive_rows = exchange_counts(communicator, d.send_rows);
   d.receive_pairs.assign(d.send_pairs.size(), 0);
-  for (const auto& route : split) {
-    if (route.rank == slots.rank) {
-      d.receive_pairs[static_cast<std::size_t>(route.source)] += route.pairs;
-    }
+  for (const auto& route : receives) {
+    d.receive_pairs[static_cast<std::size_t>(route.source)] += route.pairs;
   }
   std::vector<std::int32_t> arrived_row(static_cast<std::size_t>(
       std::accumulate(d.receive_pairs.begin(), d.receive_pairs.end(), std::int64_t{0})));
@@ -132,7 +128,7 @@ Dispatch make_dispatch(comm::Communicator& communicator, const RoutedPairs& pair
   const auto remote_pairs = static_cast<std::int64_t>(pairs.pair.size()) -
                             d.send_pairs[static_cast<std::size_t>(slots.rank)];
   d.index_bytes = 4 * (remote_pairs + communicator.size() - 1);
-  line_up(d, arrived_row, split, slots);
+  line_up(d, arrived_row, receives, slots);
   return d;
 }
 

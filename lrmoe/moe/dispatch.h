@@ -21,7 +21,6 @@ namespace lrmoe::moe {
 
 using plan::route_pairs;
 using plan::RoutedPairs;
-using plan::routes_of;
 
 /// Pairs of one slot in destination order.
 struct Group {
@@ -55,10 +54,10 @@ struct Dispatch {
 };
 
 /// Builds both sides. Collective: exchanges row counts and the pairs' rows;
-/// pair counts come from `split`.
+/// pair counts come from `receives`, the routes to this rank.
 ///   tokens: T of this rank; top_k: k, to find a pair's token.
 Dispatch make_dispatch(comm::Communicator& communicator, const RoutedPairs& pairs,
-                       std::int64_t tokens, int top_k, const plan::Split& split,
+                       std::int64_t tokens, int top_k, const plan::Split& receives,
                        const ExpertSlots& slots);
 
 /// out[i] = sum of weight * rows over rows listed [begin[i], begin[i + 1]) in

@@ -23,14 +23,14 @@
 #include "lrmoe/moe/expert_slots.h"
 #include "lrmoe/plan/curve.h"
 #include "lrmoe/plan/options.h"
-#include "lrmoe/plan/types.h"
+#include "lrmoe/plan/rank_plan.h"
 
 namespace lrmoe::moe {
 
 /// What one call works with. The communicator outlives the backward pass.
 struct ExpertsCall {
   comm::Communicator* communicator = nullptr;
-  std::shared_ptr<const plan::Plan> plan;
+  std::shared_ptr<const plan::RankPlan> plan;
   std::vector<std::int64_t> experts;      // [T * k] the expert of each pair of this rank
   std::vector<std::uint8_t> listed;       // [T * k] 1: on the shortlist by gate; empty: all are
   std::shared_ptr<cost::LayerWork> work;  // filled in by both passes

@@ -119,7 +119,7 @@ void learn(const ExpertsState& s, const at::Tensor& scores) {
 }
 
 std::vector<float> select(const ExpertsState& s, const at::Tensor& scores) {
-  const auto cells = cells_of(*s.call.plan, s.slots.rank);
+  const std::span<const plan::Cell> cells = s.call.plan->cells;
   return select_pairs(cells, s.call.plan->draw, cells_of_pairs(s, cells), values_of(scores),
                       s.call.options.mode);
 }
@@ -145,15 +145,14 @@ RoutedPairs kept_at_home(const ExpertsState& s, const std::vector<float>& weight
 
 // Activation mode recompute: any instance, as the plan's backward split says.
 RoutedPairs kept_anywhere(const ExpertsState& s, const std::vector<float>& weight) {
-  const plan::Plan& plan = *s.call.plan;
+  const plan::RankPlan& plan = *s.call.plan;
   std::vector<std::int64_t> experts = s.call.experts;
   for (std::size_t i = 0; i < experts.size(); ++i) {
     if (weight[i] == 0.0F) {
       experts[i] = plan.cluster.experts;
     }
   }
-  return route_pairs(experts, plan.cluster.experts, routes_of(plan.backward, s.slots.rank),
-                     plan.cluster.ranks);
+  return route_pairs(experts, plan.cluster.experts, plan.kept_sends, plan.cluster.ranks);
 }
 
 // Places in the forward dispatch of the pairs that arrived: the source numbered
@@ -178,7 +177,7 @@ Backward send_kept(const ExpertsState& s, Wire& wire, const std::vector<float>& 
       s.recomputes() ? kept_anywhere(s, weight) : kept_at_home(s, weight, places);
   b.dispatch = wire.timed([&] {
     return make_dispatch(*s.call.communicator, kept, s.x.size(0), static_cast<int>(s.top_k),
-                         s.call.plan->backward, s.slots);
+                         s.call.plan->kept_receives, s.slots);
   });
   const Dispatch& d = b.dispatch;
   b.weight = at::tensor(weight, at::kFloat).to(s.gates.scalar_type());

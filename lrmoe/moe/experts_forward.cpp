@@ -70,14 +70,14 @@ void keep_for_backward(ExpertsState& s, Wire& wire, const at::Tensor& x, const a
 at::Tensor experts_forward(ExpertsState& s, const at::Tensor& x, const at::Tensor& gates) {
   cost::LayerWork& work = *s.call.work;
   comm::Communicator& comm = *s.call.communicator;
-  const plan::Plan& plan = *s.call.plan;
+  const plan::RankPlan& plan = *s.call.plan;
   const CpuStopwatch cpu;
   Wire wire(comm);
 
-  s.pairs = route_pairs(s.call.experts, plan.cluster.experts, routes_of(plan.forward, s.slots.rank),
-                        comm.size(), s.call.listed);
+  s.pairs =
+      route_pairs(s.call.experts, plan.cluster.experts, plan.sends, comm.size(), s.call.listed);
   s.dispatch = wire.timed([&] {
-    return make_dispatch(comm, s.pairs, x.size(0), plan.cluster.top_k, plan.forward, s.slots);
+    return make_dispatch(comm, s.pairs, x.size(0), plan.cluster.top_k, plan.receives, s.slots);
   });
   const Dispatch& d = s.dispatch;
 

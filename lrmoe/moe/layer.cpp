@@ -11,6 +11,7 @@
 #include "lrmoe/moe/router.h"
 #include "lrmoe/moe/scoring.h"
 #include "lrmoe/plan/cells.h"
+#include "lrmoe/plan/outline.h"
 
 namespace lrmoe::moe {
 namespace {
@@ -26,6 +27,12 @@ std::vector<std::int64_t> to_vector(const at::Tensor& ids) {
   return {data, data + flat.numel()};
 }
 
+/// What a plan is made from.
+struct Planned {
+  plan::RouteInput input;
+  std::optional<plan::Counts> listed;  // input.listed points here
+};
+
 }  // namespace
 
 struct MoeLayer::Impl {
@@ -38,12 +45,14 @@ struct MoeLayer::Impl {
   plan::Cluster cluster;
   ExpertSlots slots;
   plan::Counts step_demand;
-  std::vector<plan::Plan> plans;
+  std::vector<plan::RankPlan> plans;
   std::vector<std::shared_ptr<cost::LayerWork>> work;
   plan::ScoreCurves curves;
   std::shared_ptr<plan::ScoreHistogram> histogram;  // this rank's scores in this step
   std::function<void(std::span<const float>)> watch_scores = {};
   std::function<void(std::span<const std::int64_t>, std::span<const float>)> watch_routing = {};
+  std::vector<std::unique_ptr<const Planned>> planned = {};  // what `plans` were made from
+  plan::RouteScratch scratch = {};
 
   struct Gathered {
     plan::Counts demand;
@@ -77,20 +86,22 @@ struct MoeLayer::Impl {
     return out;
   }
 
-  plan::Plan route(const Gathered& gathered, const StepInfo& info) const {
-    plan::RouteInput input{cluster, gathered.demand, slots.placement,
-                           info.evaluate || info.keep_all};
+  std::unique_ptr<const Planned> to_plan(Gathered gathered, const StepInfo& info) const {
+    auto made = std::make_unique<Planned>();
+    plan::RouteInput& input = made->input;
+    input = {cluster, std::move(gathered.demand), slots.placement, info.evaluate || info.keep_all};
     input.curves = &curves;
-    input.listed = gathered.listed ? &*gathered.listed : nullptr;
+    made->listed = std::move(gathered.listed);
+    input.listed = made->listed ? &*made->listed : nullptr;
     input.draw = plan::selection_draw(seed, info.step, info.micro_batch, layer);
-    return strategy.route(input);
+    return made;
   }
 
   // Scores of all ranks into the curves. Every rank has seen the same plans, so
   // all of them take part or none.
   void learn_scores() {
-    const bool selected = std::any_of(plans.begin(), plans.end(),
-                                      [](const plan::Plan& p) { return !p.keep_all || p.score; });
+    const bool selected = std::any_of(
+        plans.begin(), plans.end(), [](const plan::RankPlan& p) { return !p.keep_all || p.score; });
     if (selected) {
       comm.all_reduce(comm::view(histogram->counts()), comm::Reduce::sum);
       curves.update(*histogram);
@@ -188,11 +199,13 @@ MoeLayer::Output MoeLayer::forward(const at::Tensor& x, const StepInfo& info) {
   }
 
   const Stopwatch exchange;
-  const auto gathered = impl_->gather_demand(call.experts, call.listed, shortlists);
-  const plan::Counts& demand = gathered.demand;
+  auto gathered = impl_->gather_demand(call.experts, call.listed, shortlists);
   work->exchange_seconds += exchange.seconds();
   const Stopwatch planning;
-  call.plan = std::make_shared<const plan::Plan>(impl_->route(gathered, info));
+  auto planned = impl_->to_plan(std::move(gathered), info);
+  const plan::Counts& demand = planned->input.demand;
+  call.plan = std::make_shared<const plan::RankPlan>(
+      impl_->strategy.route_rank(planned->input, impl_->comm.rank(), impl_->scratch));
   work->plan_seconds += planning.seconds();
   work->forward_seconds += watch.seconds();
 
@@ -209,6 +222,7 @@ MoeLayer::Output MoeLayer::forward(const at::Tensor& x, const StepInfo& info) {
       impl_->step_demand.values[i] += demand.values[i];
     }
     impl_->plans.push_back(*plan);
+    impl_->planned.push_back(std::move(planned));
     impl_->work.push_back(work);
   }
   return out;
@@ -226,6 +240,7 @@ plan::Placement MoeLayer::finish_step() {
                                                impl_->slots.placement, &impl_->curves);
   impl_->step_demand = plan::Counts(impl_->cluster.ranks, impl_->cluster.experts);
   impl_->plans.clear();
+  impl_->planned.clear();
   impl_->work.clear();
   return next;
 }
@@ -242,8 +257,15 @@ const plan::Cluster& MoeLayer::cluster() const {
 const plan::Counts& MoeLayer::step_demand() const {
   return impl_->step_demand;
 }
-const std::vector<plan::Plan>& MoeLayer::plans() const {
+const std::vector<plan::RankPlan>& MoeLayer::plans() const {
   return impl_->plans;
+}
+std::vector<plan::Plan> MoeLayer::whole_plans() const {
+  std::vector<plan::Plan> whole;
+  for (const auto& planned : impl_->planned) {
+    whole.push_back(impl_->strategy.route(planned->input));
+  }
+  return whole;
 }
 const std::vector<std::shared_ptr<cost::LayerWork>>& MoeLayer::work() const {
   return impl_->work;

@@ -74,8 +74,10 @@ class MoeLayer {
 
   /// Demand [R, E] summed over the micro-batches since the last finish_step.
   const plan::Counts& step_demand() const;
-  /// The plans of the micro-batches since the last finish_step.
-  const std::vector<plan::Plan>& plans() const;
+  /// This rank's part of the plans of the micro-batches since the last finish_step.
+  const std::vector<plan::RankPlan>& plans() const;
+  /// The same plans whole, made anew.
+  std::vector<plan::Plan> whole_plans() const;
   /// What this rank did in them (see cost/work.h); backward counts are filled
   /// in when the backward pass has run.
   const std::vector<std::shared_ptr<cost::LayerWork>>& work() const;

@@ -5,7 +5,6 @@
 
 namespace lrmoe::moe {
 
-using plan::cells_of;
 using plan::CellSelection;
 using plan::select_in_cell;
 using plan::select_pairs;

@@ -63,30 +63,10 @@ std::int64_t Balancer::give(std::int32_t instance, std::int64_t amount) {
   return amount;
 }
 
-void Balancer::seed_local(std::span<const std::int64_t> local,
-                          std::span<const std::int64_t> node_pairs, int ranks_per_node) {
-  if (!local.empty()) {
-    for (const std::int32_t e : multi_) {
-      for (std::int32_t i = index_->begin[at(e)]; i < index_->begin[at(e) + 1]; ++i) {
-        give(i, local[at(i)]);
-      }
-    }
-  }
-  if (node_pairs.empty()) {
-    return;
-  }
+void Balancer::seed_local(std::span<const std::int64_t> local) {
   for (const std::int32_t e : multi_) {
-    const std::int32_t end = index_->begin[at(e) + 1];
-    for (std::int32_t i = index_->begin[at(e)]; i < end;) {
-      const std::int32_t node = index_->rank[at(i)] / ranks_per_node;
-      std::int64_t open = node_pairs[at(node * index_->experts + e)];
-      std::int32_t last = i;
-      for (; last < end && index_->rank[at(last)] / ranks_per_node == node; ++last) {
-        open -= flow_[at(last)];
-      }
-      for (; i < last; ++i) {
-        open -= give(i, open);
-      }
+    for (std::int32_t i = index_->begin[at(e)]; i < index_->begin[at(e) + 1]; ++i) {
+      give(i, local[at(i)]);
     }
   }
 }
@@ -117,6 +97,93 @@ void Balancer::level_out() {
     for (std::int32_t i = index_->begin[at(e)]; i < end; ++i) {
       give(i, height - load_[at(index_->rank[at(i)])]);
     }
+  }
+}
+
+/// Placements are nearly forests, where long ways are the only ones: what is left
+/// over passes along a spanning forest at once, and not a level at a time.
+void Balancer::plant() {
+  forest_.clear();
+  const std::int32_t experts = index_->experts;
+  planted_.assign(at(experts + index_->ranks), 0);
+  const auto add = [&](std::int32_t id, std::int32_t edge) {
+    if (planted_[at(id)] == 0) {
+      planted_[at(id)] = 1;
+      forest_.push_back({id, edge, 0, 0, 0, 0});
+    }
+  };
+  std::size_t head = 0;
+  for (const std::int32_t root : multi_) {
+    add(root, -1);
+    for (; head < forest_.size(); ++head) {
+      const std::int32_t id = forest_[head].id;
+      forest_[head].first_child = static_cast<std::int32_t>(forest_.size());
+      if (id < experts) {
+        for (std::int32_t i = index_->begin[at(id)]; i < index_->begin[at(id) + 1]; ++i) {
+          add(experts + index_->rank[at(i)], i);
+        }
+      } else {
+        const std::size_t r = at(id - experts);
+        for (std::int32_t m = multi_begin_[r]; m < multi_begin_[r + 1]; ++m) {
+          add(index_->expert[at(multi_at_[at(m)])], multi_at_[at(m)]);
+        }
+      }
+      forest_[head].end_child = static_cast<std::int32_t>(forest_.size());
+    }
+  }
+}
+
+void Balancer::settle() {
+  const std::int32_t experts = index_->experts;
+  for (Node& node : forest_) {
+    node.net = node.id < experts ? left_[at(node.id)] : load_[at(node.id - experts)] - threshold_;
+  }
+  // Upwards: an expert may send any amount to a rank; back comes at most its flow there.
+  for (auto node = forest_.rbegin(); node != forest_.rend(); ++node) {
+    for (std::int32_t c = node->first_child; c < node->end_child; ++c) {
+      Node& child = forest_[at(c)];
+      const std::int64_t back = flow_[at(child.edge)];
+      child.up = child.id < experts ? std::max(child.net, -back) : std::min(child.net, back);
+      node->net += child.up;
+    }
+    node->up = 0;
+  }
+  // Downwards: what really passes; `up` of this node is settled by then.
+  for (Node& node : forest_) {
+    const bool expert = node.id < experts;
+    const std::int64_t own =
+        expert ? left_[at(node.id)] : load_[at(node.id - experts)] - threshold_;
+    // What the forest cannot take stays with this expert, or with the children.
+    std::int64_t beyond = std::max<std::int64_t>(node.net - node.up, 0);
+    if (expert) {
+      beyond -= std::min(beyond, std::max<std::int64_t>(own, 0));
+    }
+    // Room that is not needed stays free, this rank's own last.
+    std::int64_t spare = std::max<std::int64_t>(node.up - node.net, 0);
+    for (std::int32_t c = node.first_child; c < node.end_child; ++c) {
+      Node& child = forest_[at(c)];
+      if (child.up > 0) {
+        const std::int64_t stays = std::min(beyond, child.up);
+        child.up -= stays;
+        beyond -= stays;
+      } else {
+        const std::int64_t unused = std::min(spare, -child.up);
+        child.up += unused;
+        spare -= unused;
+      }
+    }
+  }
+  for (const Node& node : forest_) {
+    if (node.edge >= 0 && node.up != 0) {
+      const std::int64_t more = node.id < experts ? node.up : -node.up;
+      flow_[at(node.edge)] += more;
+      left_[at(index_->expert[at(node.edge)])] -= more;
+      load_[at(index_->rank[at(node.edge)])] += more;
+    }
+  }
+  left_over_ = 0;
+  for (const std::int32_t e : multi_) {
+    left_over_ += left_[at(e)];
   }
 }
 
@@ -195,6 +262,9 @@ std::int64_t Balancer::push_expert(std::int32_t e, std::int64_t limit) {
 }
 
 void Balancer::run() {
+  if (left_over_ > 0) {
+    settle();
+  }
   while (left_over_ > 0 && reach()) {
     expert_next_.assign(index_->begin.begin(), index_->begin.end() - 1);
     rank_next_.assign(multi_begin_.begin(), multi_begin_.end() - 1);
@@ -227,9 +297,7 @@ void Balancer::raise(std::span<const std::int64_t> pairs) {
 }
 
 std::int64_t Balancer::split(const InstanceIndex& index, std::span<const std::int64_t> pairs,
-                             std::span<const std::int64_t> local,
-                             std::span<const std::int64_t> node_pairs, int ranks_per_node,
-                             std::span<std::int64_t> loads) {
+                             std::span<const std::int64_t> local, std::span<std::int64_t> loads) {
   start(index, pairs, loads);
   std::int64_t all = left_over_;
   std::int64_t largest = 0;
@@ -238,8 +306,11 @@ std::int64_t Balancer::split(const InstanceIndex& index, std::span<const std::in
     largest = std::max(largest, load);
   }
   threshold_ = std::max((all + index.ranks - 1) / index.ranks, largest);
-  seed_local(local, node_pairs, ranks_per_node);
+  if (!local.empty()) {
+    seed_local(local);
+  }
   level_out();
+  plant();
   run();
   while (left_over_ > 0) {
     raise(pairs);
@@ -257,8 +328,24 @@ std::int64_t Balancer::fill(const InstanceIndex& index, std::span<const std::int
     beyond += std::max<std::int64_t>(load - threshold, 0);
   }
   level_out();
+  plant();
   run();
   return beyond + left_over_;
+}
+
+void Balancer::cut(std::vector<char>& experts, std::vector<char>& ranks) {
+  LRMOE_ASSERT(!reach(), "[split] a cut of a flow that is not the largest");
+  experts.assign(at(index_->experts), 0);
+  ranks.assign(at(index_->ranks), 0);
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    ranks[r] = rank_level_[r] != kFar || fixed_[r] > threshold_ ? 1 : 0;
+  }
+  for (std::int32_t e = 0; e < index_->experts; ++e) {
+    const std::int32_t first = index_->begin[at(e)];
+    const bool alone = index_->begin[at(e) + 1] - first == 1;
+    experts[at(e)] = alone ? ranks[at(index_->rank[at(first)])]
+                           : static_cast<char>(expert_level_[at(e)] != kFar);
+  }
 }
 
 }  // namespace lrmoe::plan

@@ -18,15 +18,18 @@ class Balancer {
   /// the minimum cut names experts whose ranks are too few, and the threshold
   /// rises to what these need. Returns the load of the fullest rank.
   ///   pairs: [E]; local: [I] pairs that are on an instance's rank already and go
-  ///   there first, or empty; node_pairs: [nodes * E] and ranks_per_node, then those
-  ///   of its node, or empty; loads: [I].
+  ///   there first, or empty; loads: [I], the result.
   std::int64_t split(const InstanceIndex& index, std::span<const std::int64_t> pairs,
-                     std::span<const std::int64_t> local, std::span<const std::int64_t> node_pairs,
-                     int ranks_per_node, std::span<std::int64_t> loads);
+                     std::span<const std::int64_t> local, std::span<std::int64_t> loads);
 
-  /// As far as no rank gets more than `threshold`: what is left over.
+  /// As far as no rank gets more than `threshold`: what is left over. (An expert with
+  /// one instance stays there whole in `loads`, also above the threshold.)
   std::int64_t fill(const InstanceIndex& index, std::span<const std::int64_t> pairs,
                     std::int64_t threshold, std::span<std::int64_t> loads);
+
+  /// After a fill() that left something over: the minimum cut. All ranks of the
+  /// experts in it (flags [E]) are in it (flags [R]), and these are full.
+  void cut(std::vector<char>& experts, std::vector<char>& ranks);
 
  private:
   static constexpr std::int32_t kFar = 1 << 30;
@@ -34,9 +37,10 @@ class Balancer {
   void start(const InstanceIndex& index, std::span<const std::int64_t> pairs,
              std::span<std::int64_t> loads);
   std::int64_t give(std::int32_t instance, std::int64_t amount);
-  void seed_local(std::span<const std::int64_t> local, std::span<const std::int64_t> node_pairs,
-                  int ranks_per_node);
+  void seed_local(std::span<const std::int64_t> local);
   void level_out();
+  void plant();
+  void settle();
   void run();
   bool reach();  // levels from what is left over; false: no rank with room in reach
   std::int64_t push_expert(std::int32_t e, std::int64_t limit);
@@ -55,6 +59,16 @@ class Balancer {
   std::vector<std::int32_t> multi_at_;     // instances of `multi_` on rank 0, on rank 1, ...
   std::vector<std::int32_t> expert_level_, rank_level_, expert_next_, rank_next_, queue_;
   std::vector<std::int64_t> heights_;
+  // A spanning forest of experts and ranks (node E + r), breadth first.
+  struct Node {
+    std::int32_t id;
+    std::int32_t edge;  // instance between it and its parent, -1: a root
+    std::int32_t first_child, end_child;
+    std::int64_t net;  // what its subtree has too much (or, below zero, room for)
+    std::int64_t up;   // of that what may pass to the parent (or come from it)
+  };
+  std::vector<Node> forest_;
+  std::vector<char> planted_;
 };
 
 }  // namespace lrmoe::plan

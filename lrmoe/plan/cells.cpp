@@ -1,5 +1,8 @@
 #include "lrmoe/plan/cells.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "lrmoe/base/hash.h"
 #include "lrmoe/plan/fixed_point.h"
 
@@ -77,12 +80,27 @@ std::vector<Cell> cells_of_sources(const Counts& pairs, std::span<const std::int
 }
 
 void draw_counts(std::span<Cell> cells, std::int64_t draw) {
-  std::int64_t line = 0;
+  // They come by source, so a stable sort by (rank, expert) gives the line's order.
+  std::int32_t experts = 0;
+  std::int32_t ranks = 0;
+  for (const Cell& cell : cells) {
+    experts = std::max(experts, cell.expert + 1);
+    ranks = std::max(ranks, cell.rank + 2);
+  }
+  const auto bucket = [&](const Cell& cell) {
+    return static_cast<std::size_t>((cell.rank + 1) * experts + cell.expert);
+  };
+  std::vector<std::int64_t> line(
+      static_cast<std::size_t>(experts) * static_cast<std::size_t>(ranks) + 1, 0);
+  for (const Cell& cell : cells) {
+    line[bucket(cell) + 1] += cell.quota;
+  }
+  std::partial_sum(line.begin(), line.end(), line.begin());
   for (Cell& cell : cells) {
-    cell.begin = line;
-    line += cell.quota;
-    cell.keep = static_cast<std::int32_t>(((line + draw) >> kQuotaBits) -
-                                          ((cell.begin + draw) >> kQuotaBits));
+    std::int64_t& end = line[bucket(cell)];
+    cell.begin = end;
+    end += cell.quota;
+    cell.keep = points_between(cell.begin, end, draw);
   }
 }
 

@@ -28,9 +28,17 @@ std::vector<Cell> cells_of_routes(const Split& forward, const Loads& quota);
 /// Activation mode recompute: a cell per (source, expert), rank -1.
 std::vector<Cell> cells_of_sources(const Counts& pairs, std::span<const std::int64_t> quota);
 
-/// Lays the cells on the line and counts the points of u + integers that each
-/// covers: keep = floor(C_j + u) - floor(C_{j-1} + u). The sum is exact, each
-/// count is its real quota rounded down or up and equals it in the mean over u.
+/// How many points of u + integers lie on [begin, end) of the line: floor(end + u) -
+/// floor(begin + u).
+constexpr std::int32_t points_between(std::int64_t begin, std::int64_t end, std::int64_t draw) {
+  return static_cast<std::int32_t>(((end + draw) >> kQuotaBits) - ((begin + draw) >> kQuotaBits));
+}
+
+/// Lays the cells on the line, in the order (rank, expert, source), and counts the
+/// points of u + integers that each covers: keep = floor(C_j + u) - floor(C_{j-1} + u).
+/// The sum is exact, each count is its real quota rounded down or up and equals it in
+/// the mean over u; and so are the counts of an instance and of a rank, since their
+/// cells lie side by side.
 void draw_counts(std::span<Cell> cells, std::int64_t draw);
 
 /// u of a layer's selection, in 2^-kQuotaBits: the same on every rank, another one

@@ -1,8 +1,10 @@
 // check_plan: the rules that every plan keeps, whatever strategy made it.
+#include <algorithm>
 #include <map>
 #include <tuple>
 
 #include "lrmoe/base/error.h"
+#include "lrmoe/plan/cells.h"
 #include "lrmoe/plan/strategy.h"
 #include "lrmoe/plan/tables.h"
 
@@ -98,6 +100,22 @@ std::map<Key, std::int32_t> by_key(const Split& split) {
   return pairs;
 }
 
+void check_line(const Plan& plan) {
+  std::vector<const Cell*> order;
+  for (const Cell& cell : plan.cells) {
+    order.push_back(&cell);
+  }
+  std::sort(order.begin(), order.end(), [](const Cell* a, const Cell* b) {
+    return std::tie(a->rank, a->expert, a->source) < std::tie(b->rank, b->expert, b->source);
+  });
+  std::int64_t line = 0;
+  for (const Cell* cell : order) {
+    LRMOE_ASSERT(cell->begin == line,
+                 "[check_plan] a gap on the cells' line" + at(cell->source, cell->expert));
+    line += cell->quota;
+  }
+}
+
 void check_cells(const Plan& plan) {
   const Cluster& c = plan.cluster;
   const std::int64_t one = std::int64_t{1} << kQuotaBits;
@@ -106,7 +124,6 @@ void check_cells(const Plan& plan) {
   const auto backward = by_key(plan.backward);
   Counts demand(c.ranks, c.experts);
   Counts kept(c.ranks, c.experts);
-  std::int64_t line = 0;
   const Cell* before = nullptr;
   for (const Cell& cell : plan.cells) {
     LRMOE_ASSERT(cell.source >= 0 && cell.source < c.ranks && cell.expert >= 0 &&
@@ -118,11 +135,8 @@ void check_cells(const Plan& plan) {
                  "[check_plan] cells not sorted" + where);
     LRMOE_ASSERT(cell.quota >= 0 && cell.quota <= cell.demand * one,
                  "[check_plan] a cell's quota is not within its demand" + where);
-    LRMOE_ASSERT(cell.begin == line, "[check_plan] a gap on the cells' line" + where);
-    line += cell.quota;
-    const std::int64_t keep =
-        ((line + plan.draw) >> kQuotaBits) - ((cell.begin + plan.draw) >> kQuotaBits);
-    LRMOE_ASSERT(cell.keep == keep, "[check_plan] a cell's count is not the draw's" + where);
+    LRMOE_ASSERT(cell.keep == points_between(cell.begin, cell.begin + cell.quota, plan.draw),
+                 "[check_plan] a cell's count is not the draw's" + where);
     demand.at(cell.source, cell.expert) += cell.demand;
     kept.at(cell.source, cell.expert) += cell.keep;
     if (cell.rank >= 0) {
@@ -144,6 +158,7 @@ void check_cells(const Plan& plan) {
         "[check_plan] the cells do not hold all pairs");
   }
   LRMOE_ASSERT(kept == plan.quota, "[check_plan] the cells' counts differ from the quota");
+  check_line(plan);
 }
 
 }  // namespace

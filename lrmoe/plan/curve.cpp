@@ -108,7 +108,62 @@ double Curve::square() const {
   return squares_.back() / pairs_.back();
 }
 
-ScoreCurves::ScoreCurves(int experts) : average_(cell(experts, 0), 0) {
+PriceTable::PriceTable(int experts) : experts_(experts), knots_{1.0, 0.0} {
+  const auto e = static_cast<std::size_t>(experts);
+  const auto rows = [e](double first, double last) {
+    std::vector<double> values(2 * e, first);
+    std::fill(values.begin() + static_cast<std::ptrdiff_t>(e), values.end(), last);
+    return values;
+  };
+  partial_ = rows(0.0, 1.0);
+  whole_ = rows(1.0, 0.0);
+  squares_ = rows(0.0, 1.0);
+  zero_.assign(e, 0.0);
+}
+
+PriceTable::PriceTable(int experts, std::span<const std::int64_t> bins) : experts_(experts) {
+  std::vector<int> used;  // bins that any expert has
+  for (int bin = 0; bin < kScoreBins; ++bin) {
+    bool any = false;
+    for (int e = 0; e < experts && !any; ++e) {
+      any = bins[cell(e, bin)] > 0;
+    }
+    if (any) {
+      used.push_back(bin);
+      knots_.push_back(1.0 / score_of_bin(bin));
+    }
+  }
+  knots_.push_back(0.0);
+  const auto count = static_cast<std::size_t>(experts);
+  partial_.resize(knots_.size() * count);
+  whole_.resize(partial_.size());
+  squares_.resize(partial_.size());
+  zero_.resize(count);
+  for (int e = 0; e < experts; ++e) {
+    const auto column = static_cast<std::size_t>(e);
+    double all = 0.0;
+    for (const int bin : used) {
+      all += static_cast<double>(bins[cell(e, bin)]);
+    }
+    double pairs = 0.0, mass = 0.0, squares = 0.0;
+    for (std::size_t b = 0; b <= used.size(); ++b) {
+      const std::size_t i = b * count + column;
+      partial_[i] = mass / all;
+      whole_[i] = (all - pairs) / all;
+      squares_[i] = squares / all;
+      if (b < used.size()) {
+        const double value = score_of_bin(used[b]);
+        const auto here = static_cast<double>(bins[cell(e, used[b])]);
+        pairs += here;
+        mass += here * value;
+        squares += used[b] == 0 ? 0.0 : here * value * value;
+        zero_[column] += used[b] == 0 ? here * value / all : 0.0;
+      }
+    }
+  }
+}
+
+ScoreCurves::ScoreCurves(int experts) : average_(cell(experts, 0), 0), prices_(experts) {
   curves_.reserve(static_cast<std::size_t>(experts));
   for (int e = 0; e < experts; ++e) {
     curves_.emplace_back(std::span<const std::int64_t>{});
@@ -138,13 +193,23 @@ void ScoreCurves::rebuild() {
   for (std::size_t i = 0; i < average_.size(); ++i) {
     pooled[i % kScoreBins] += average_[i];
   }
-  for (int e = 0; e < experts; ++e) {
-    std::span<const std::int64_t> bins{average_.data() + cell(e, 0), kScoreBins};
-    if (std::all_of(bins.begin(), bins.end(), [](auto v) { return v == 0; })) {
-      bins = pooled;
-    }
-    curves_[static_cast<std::size_t>(e)] = Curve(bins);
+  const auto none = [](std::span<const std::int64_t> bins) {
+    return std::all_of(bins.begin(), bins.end(), [](auto v) { return v == 0; });
+  };
+  if (none(pooled)) {
+    prices_ = PriceTable(experts);
+    curves_.assign(curves_.size(), Curve(pooled));
+    return;
   }
+  std::vector<std::int64_t> bins = average_;
+  for (int e = 0; e < experts; ++e) {
+    const std::span<std::int64_t> own{bins.data() + cell(e, 0), kScoreBins};
+    if (none(own)) {
+      std::copy(pooled.begin(), pooled.end(), own.begin());
+    }
+    curves_[static_cast<std::size_t>(e)] = Curve(own);
+  }
+  prices_ = PriceTable(experts, bins);
 }
 
 const Curve& curve_of(const ScoreCurves* curves, int expert) {

@@ -3,6 +3,7 @@
 // integers and plain IEEE double arithmetic, so every machine gets the same bits.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -57,6 +58,43 @@ class Curve {
   std::vector<double> pairs_, mass_, scores_, squares_;
 };
 
+/// The curves of all experts side by side, so that one price is tried for all of
+/// them with a few sums. Row b holds for the prices at which the b lowest values are
+/// sampled and the others bought whole: share = tau * partial(b) + whole(b).
+class PriceTable {
+ public:
+  /// Flat curves: every pair has score 1.
+  explicit PriceTable(int experts);
+  /// bins: [E * kScoreBins] counts, no expert without any.
+  PriceTable(int experts, std::span<const std::int64_t> bins);
+
+  int experts() const { return experts_; }
+  /// Rows are 0 (everything bought) to last().
+  int last() const { return static_cast<int>(knots_.size()) - 1; }
+  /// The least tau of row b, falling with b: 1 / value of bin b; of the last row 0.
+  double knot(int b) const { return knots_[static_cast<std::size_t>(b)]; }
+  // Of each expert [E], per pair.
+  const double* partial(int b) const { return partial_.data() + row(b); }
+  const double* whole(int b) const { return whole_.data() + row(b); }
+  /// Mean of s^2 of the values sampled in row b (of the last row: of all).
+  const double* squares(int b) const { return squares_.data() + row(b); }
+  /// The part of partial(b > 0) that stands for scores of zero, which add no variance.
+  const double* zero() const { return zero_.data(); }
+  /// Mean of s^2 (1/pi - 1) of expert e at tau, a price of row b.
+  double added_variance(int b, double tau, int e) const {
+    const auto i = static_cast<std::size_t>(e);
+    const double scores = b == 0 ? 0.0 : partial(b)[i] - zero_[i];
+    return scores <= 0.0 ? 0.0 : std::max(0.0, scores / tau - squares(b)[i]);
+  }
+
+ private:
+  std::size_t row(int b) const {
+    return static_cast<std::size_t>(b) * static_cast<std::size_t>(experts_);
+  }
+  int experts_;
+  std::vector<double> knots_, partial_, whole_, squares_, zero_;
+};
+
 /// Exponential average of the histograms, and the curves that follow from it.
 class ScoreCurves {
  public:
@@ -70,6 +108,7 @@ class ScoreCurves {
   /// together; flat before the first step.
   const Curve& expert(int e) const { return curves_[static_cast<std::size_t>(e)]; }
   int experts() const { return static_cast<int>(curves_.size()); }
+  const PriceTable& prices() const { return prices_; }
 
   /// What a checkpoint keeps: [E * kScoreBins], 2^-8 pairs. `restore` takes it back.
   std::span<const std::int64_t> state() const { return average_; }
@@ -80,6 +119,7 @@ class ScoreCurves {
 
   std::vector<std::int64_t> average_;
   std::vector<Curve> curves_;
+  PriceTable prices_;
 };
 
 /// `curves` may be null: all experts are flat then.

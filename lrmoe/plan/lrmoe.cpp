@@ -71,6 +71,22 @@ class Lrmoe final : public Strategy {
                        [&](const LrmoeOptions& options) { return route_with(options, input); });
   }
 
+  RankPlan route_rank(const RouteInput& input, int rank, RouteScratch& scratch) const override {
+    // A budget needs all ranks' memory; a shortlist in mode keep all sources' routes.
+    const bool listed_routes =
+        input.listed != nullptr && options_.activations == Activations::keep;
+    if (!input.evaluate && (memory_.bytes > 0 || listed_routes)) {
+      return part_of(route(input), rank);
+    }
+    outline_forward(input, rank, scratch);
+    if (!input.evaluate) {
+      outline_backward(input, timed(options_, input.cluster, input.demand), rank, {}, scratch);
+    }
+    RankPlan part = part_of_outline(input, rank, scratch);
+    part.activations = options_.activations;
+    return part;
+  }
+
  private:
   Placement place_for(const Cluster& cluster, const Counts& demand, const Placement& present,
                       const ScoreCurves* curves) const {
@@ -110,13 +126,18 @@ class Lrmoe final : public Strategy {
     plan.quota = input.demand;
     plan.dropped = Counts(cluster.ranks, cluster.experts);
     plan.placement = input.placement;
-    const Instances instances = instances_of(input.placement, cluster.experts);
-    const MinMaxSplit split = min_max_split(cluster, input.demand, instances);
-    plan.forward = assign_sources(cluster, input.demand, split.loads);
+    RouteScratch scratch;
+    outline_forward(input, -1, scratch);
+    const InstanceIndex& index = scratch.outline.index;
+    Loads loads(cluster.experts, cluster.ranks);
+    for (std::size_t i = 0; i < index.rank.size(); ++i) {
+      loads.at(index.expert[i], index.rank[i]) = scratch.outline.forward[i];
+    }
+    plan.forward = assign_sources(cluster, input.demand, loads);
     plan.backward = plan.forward;
     plan.activations = options.activations;
     if (!input.evaluate) {
-      keep_part(plan, timed(options, cluster, input.demand), input);
+      keep_part(plan, timed(options, cluster, input.demand), input, scratch);
     }
     return plan;
   }
@@ -153,7 +174,15 @@ class SymiSampled final : public Strategy {
     Plan plan = route_evenly(name(), input, kNoCapacity);
     plan.activations = options_.activations;
     if (!input.evaluate) {
-      keep_part(plan, options_, input);
+      RouteScratch scratch;
+      Outline& outline = scratch.outline;
+      outline.index.build(input.placement, input.cluster.experts);
+      outline.demand.build(input.cluster, input.demand, outline.index, -1);
+      const Loads loads = expert_loads(plan.forward, input.cluster.experts, input.cluster.ranks);
+      for (std::size_t i = 0; i < outline.index.rank.size(); ++i) {
+        outline.forward.push_back(loads.at(outline.index.expert[i], outline.index.rank[i]));
+      }
+      keep_part(plan, options_, input, scratch);
     }
     return plan;
   }

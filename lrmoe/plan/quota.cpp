@@ -1,7 +1,6 @@
 #include "lrmoe/plan/quota.h"
 
 #include <algorithm>
-#include <bit>
 #include <numeric>
 
 #include "lrmoe/base/error.h"
@@ -10,35 +9,21 @@
 namespace lrmoe::plan {
 namespace {
 
-/// The largest tau in [0, kAllPairs) for which `fits` holds, by bisection on the
-/// bits of the double (they are ordered like its values). `fits(0)` must hold.
-template <class F>
-double largest_tau(F fits) {
-  std::uint64_t low = 0;
-  auto high = std::bit_cast<std::uint64_t>(Curve::kAllPairs);
-  while (high - low > 1) {
-    const std::uint64_t middle = low + (high - low) / 2;
-    (fits(std::bit_cast<double>(middle)) ? low : high) = middle;
-  }
-  return std::bit_cast<double>(low);
-}
-
 std::int64_t sum(std::span<const std::int64_t> values) {
   return std::accumulate(values.begin(), values.end(), std::int64_t{0});
 }
 
-std::int64_t bought(std::span<const Lot> lots, double tau) {
-  std::int64_t all = 0;
-  for (const Lot& lot : lots) {
-    all += plan::bought(lot, tau);
-  }
-  return all;
+void add_lot(Lots& lots, std::int32_t expert, std::int64_t pairs, const QuotaSettings& settings) {
+  lots.add(expert, pairs * kOne, pairs * std::min(settings.floor, settings.ratio));
 }
 
-Lot make_lot(const ScoreCurves* curves, int expert, std::int64_t pairs,
-             const QuotaSettings& settings) {
-  return {&curve_of(curves, expert), pairs * kOne,
-          pairs * std::min(settings.floor, settings.ratio)};
+void lots_of_experts(std::span<const std::int64_t> pairs, const QuotaSettings& settings,
+                     Lots& lots) {
+  lots.clear();
+  for (std::size_t e = 0; e < pairs.size(); ++e) {
+    add_lot(lots, static_cast<std::int32_t>(e), pairs[e], settings);
+  }
+  lots.end_group();
 }
 
 /// Capacity of a rank as the slack asks for it.
@@ -48,7 +33,14 @@ std::int64_t asked_capacity(std::int64_t target, int ranks, const QuotaSettings&
 }
 
 /// The least capacity >= `least` with sum_r min(full[r], capacity) >= target.
-std::int64_t water_level(std::vector<std::int64_t> full, std::int64_t target, std::int64_t least) {
+std::int64_t water_level(std::vector<std::int64_t>& full, std::int64_t target, std::int64_t least) {
+  std::int64_t there = 0;
+  for (const std::int64_t f : full) {
+    there += std::min(f, least);
+  }
+  if (there >= target) {
+    return least;
+  }
   std::sort(full.begin(), full.end());
   std::int64_t below = 0;  // ranks that stay under the level
   for (std::size_t i = 0; i < full.size(); ++i) {
@@ -62,238 +54,252 @@ std::int64_t water_level(std::vector<std::int64_t> full, std::int64_t target, st
   return std::max(least, full.back());
 }
 
-}  // namespace
-
-std::int64_t bought(const Lot& lot, double tau) {
-  const double pairs = lot.curve->share(tau) * static_cast<double>(lot.demand);
-  return std::clamp(static_cast<std::int64_t>(pairs), lot.floor, lot.demand);
-}
-
-std::vector<std::int64_t> buy(std::span<const Lot> lots, std::int64_t target) {
-  const double tau = largest_tau([&](double t) { return bought(lots, t) <= target; });
-  std::vector<std::int64_t> quota;
-  std::int64_t rest = target;
-  for (const Lot& lot : lots) {
-    quota.push_back(bought(lot, tau));
-    rest -= quota.back();
-  }
-  // The next tau buys too much: what is left is a rounding error, first come first served.
-  for (std::size_t i = 0; i < lots.size() && rest > 0; ++i) {
-    const std::int64_t more = std::min(rest, lots[i].demand - quota[i]);
-    quota[i] += more;
-    rest -= more;
-  }
-  LRMOE_ASSERT(rest == 0, "[quota] the target is not between the floors and the demand");
-  return quota;
-}
-
-RankQuotas quota_at_ranks(const ScoreCurves* curves, const Loads& loads,
-                          const QuotaSettings& settings) {
-  const int ranks = loads.cols;
-  std::vector<std::vector<Lot>> lots(static_cast<std::size_t>(ranks));
-  std::vector<std::vector<int>> experts(static_cast<std::size_t>(ranks));
-  std::vector<std::int64_t> full(static_cast<std::size_t>(ranks), 0);
-  std::vector<std::int64_t> floors(static_cast<std::size_t>(ranks), 0);
-  for (int e = 0; e < loads.rows; ++e) {
-    for (int r = 0; r < ranks; ++r) {
-      if (loads.at(e, r) > 0) {
-        const auto i = static_cast<std::size_t>(r);
-        lots[i].push_back(make_lot(curves, e, loads.at(e, r), settings));
-        experts[i].push_back(e);
-        full[i] += lots[i].back().demand;
-        floors[i] += lots[i].back().floor;
-      }
-    }
-  }
-  const std::int64_t target = sum(loads.values) * settings.ratio;
-  const std::int64_t asked = asked_capacity(target, ranks, settings);
-  RankQuotas result{Loads(loads.rows, ranks)};
-  // Floors are at most the ratio, so what they force is below the largest scaled load.
-  result.capacity = water_level(full, target, asked);
-  result.capacity = std::max(result.capacity, *std::max_element(floors.begin(), floors.end()));
-  result.raised = result.capacity > asked;
-
-  const auto load_at = [&](std::size_t r, double tau) {
-    return std::min(bought(std::span<const Lot>(lots[r]), tau), result.capacity);
-  };
-  const double tau = largest_tau([&](double t) {
-    std::int64_t all = 0;
-    for (std::size_t r = 0; r < lots.size(); ++r) {
-      all += load_at(r, t);
-    }
-    return all <= target;
-  });
-  std::vector<std::int64_t> budget(lots.size());
-  std::int64_t rest = target;
-  for (std::size_t r = 0; r < lots.size(); ++r) {
-    budget[r] = load_at(r, tau);
-    rest -= budget[r];
-  }
-  for (std::size_t r = 0; r < lots.size(); ++r) {
-    const std::int64_t more = std::min(rest, std::min(result.capacity, full[r]) - budget[r]);
-    budget[r] += more;
-    rest -= more;
-    const auto quota = buy(lots[r], budget[r]);
-    for (std::size_t i = 0; i < quota.size(); ++i) {
-      result.quota.at(experts[r][i], static_cast<int>(r)) = quota[i];
-    }
-  }
-  LRMOE_ASSERT(rest == 0, "[quota] the ranks cannot retain the target");
-  return result;
-}
-
-namespace {
-
-/// The decomposition behind quota_of_experts.
+/// The decomposition behind quota_of_experts, where one price does not flow.
 class Decomposition {
  public:
-  Decomposition(std::vector<Lot> lots, int ranks) : lots_(std::move(lots)), ranks_(ranks) {}
+  Decomposition(const PriceTable& prices, const Lots& lots, int ranks, Balancer& balancer)
+      : prices_(prices), lots_(lots), ranks_(ranks), balancer_(balancer) {}
 
-  /// The least capacity >= `asked` at which the floors flow and `target` can be
-  /// met. Flow is concave in the capacity: Newton's steps from below end at it.
-  std::int64_t least_capacity(const Instances& instances, std::int64_t target,
-                              std::int64_t asked) const {
-    std::vector<std::int64_t> floors;
-    std::vector<std::int64_t> demands;
-    for (const Lot& lot : lots_) {
-      floors.push_back(lot.floor);
-      demands.push_back(lot.demand);
-    }
-    const std::int64_t capacity = raise(instances, floors, sum(floors), asked);
-    return raise(instances, demands, target, capacity);
+  /// The least capacity, at least `asked`, at which floors and target flow.
+  std::int64_t least_capacity(const InstanceIndex& index, std::int64_t target, std::int64_t asked) {
+    const std::int64_t capacity = raise(index, lots_.floor, sum(lots_.floor), asked);
+    return raise(index, lots_.demand, target, capacity);
   }
 
-  std::vector<std::int64_t> solve(const Instances& instances, std::int64_t target,
-                                  std::int64_t capacity) {
+  void solve(const Instances& instances, std::int64_t target, std::int64_t capacity,
+             Purchase& out) {
     capacity_ = capacity;
-    quota_.assign(lots_.size(), 0);
+    out_ = &out;
     std::vector<std::int32_t> all(lots_.size());
     std::iota(all.begin(), all.end(), 0);
     part(all, instances, target);
-    return quota_;
   }
 
  private:
-  std::int64_t raise(const Instances& instances, std::span<const std::int64_t> supply,
-                     std::int64_t target, std::int64_t capacity) const {
-    InstanceFlow flow(instances, ranks_);
-    for (std::size_t e = 0; e < supply.size(); ++e) {
-      flow.raise_supply(static_cast<int>(e), supply[e]);
-    }
-    for (int r = 0; r < ranks_; ++r) {
-      flow.raise_capacity(r, capacity);
-    }
-    for (std::int64_t value = flow.run(); value < target; value = flow.run()) {
-      const auto full = static_cast<std::int64_t>(flow.cut().ranks.size());
-      const std::int64_t step = (target - value + full - 1) / full;
-      for (int r = 0; r < ranks_; ++r) {
-        flow.raise_capacity(r, step);
+  std::int64_t raise(const InstanceIndex& index, std::span<const std::int64_t> supply,
+                     std::int64_t target, std::int64_t capacity) {
+    const std::int64_t all = sum(supply);
+    loads_.resize(static_cast<std::size_t>(index.size()));
+    for (;;) {
+      const std::int64_t value = all - balancer_.fill(index, supply, capacity, loads_);
+      if (value >= target) {
+        return capacity;
       }
-      capacity += step;
+      balancer_.cut(stuck_, full_);
+      const auto full = static_cast<std::int64_t>(std::count(full_.begin(), full_.end(), 1));
+      capacity += (target - value + full - 1) / full;
     }
-    return capacity;
   }
 
   /// `experts` share `target`; `instances[i]` are the ranks left to experts[i].
   void part(const std::vector<std::int32_t>& experts, const Instances& instances,
             std::int64_t target) {
-    std::vector<Lot> lots;
+    Lots lots;
     for (const std::int32_t e : experts) {
-      lots.push_back(lots_[static_cast<std::size_t>(e)]);
+      const auto i = static_cast<std::size_t>(e);
+      lots.add(e, lots_.demand[i], lots_.floor[i]);
     }
-    const auto quota = buy(lots, target);
-    InstanceFlow flow(instances, ranks_);
-    for (std::size_t i = 0; i < quota.size(); ++i) {
-      flow.raise_supply(static_cast<int>(i), quota[i]);
-    }
-    for (int r = 0; r < ranks_; ++r) {
-      flow.raise_capacity(r, capacity_);
-    }
-    if (flow.run() == target) {
-      for (std::size_t i = 0; i < quota.size(); ++i) {
-        quota_[static_cast<std::size_t>(experts[i])] = quota[i];
+    lots.end_group();
+    Purchase bought;
+    buyer_.buy(prices_, lots, target, Buyer::kNoCapacity, bought);
+    InstanceIndex index;
+    index.build(instances, ranks_);
+    loads_.resize(static_cast<std::size_t>(index.size()));
+    if (balancer_.fill(index, bought.quota, capacity_, loads_) == 0) {
+      for (std::size_t i = 0; i < experts.size(); ++i) {
+        const auto e = static_cast<std::size_t>(experts[i]);
+        out_->quota[e] = bought.quota[i];
+        out_->tau[e] = bought.tau[i];
+        out_->row[e] = bought.row[i];
       }
       return;
     }
-    const InstanceFlow::Cut cut = flow.cut();
-    std::vector<char> stuck(experts.size(), 0);
-    std::vector<char> full(static_cast<std::size_t>(ranks_), 0);
-    for (const std::int32_t i : cut.experts) {
-      stuck[static_cast<std::size_t>(i)] = 1;
-    }
-    for (const std::int32_t r : cut.ranks) {
-      full[static_cast<std::size_t>(r)] = 1;
-    }
+    balancer_.cut(stuck_, full_);
+    const std::int64_t budget = capacity_ * std::count(full_.begin(), full_.end(), 1);
+    // Inside: experts that stand on full ranks only, in the cut or not.
     std::vector<std::int32_t> inside, outside;
     Instances inside_ranks, outside_ranks;
     for (std::size_t i = 0; i < experts.size(); ++i) {
-      (stuck[i] ? inside : outside).push_back(experts[i]);
-      if (stuck[i]) {
+      std::vector<std::int32_t> there;
+      std::copy_if(instances[i].begin(), instances[i].end(), std::back_inserter(there),
+                   [&](std::int32_t r) { return full_[static_cast<std::size_t>(r)] == 0; });
+      if (there.empty()) {
+        inside.push_back(experts[i]);
         inside_ranks.push_back(instances[i]);
       } else {
-        auto& there = outside_ranks.emplace_back();
-        std::copy_if(instances[i].begin(), instances[i].end(), std::back_inserter(there),
-                     [&](std::int32_t r) { return !full[static_cast<std::size_t>(r)]; });
+        outside.push_back(experts[i]);
+        outside_ranks.push_back(std::move(there));
       }
     }
-    const std::int64_t budget = capacity_ * static_cast<std::int64_t>(cut.ranks.size());
     part(inside, inside_ranks, budget);
     part(outside, outside_ranks, target - budget);
   }
 
-  std::vector<Lot> lots_;
+  const PriceTable& prices_;
+  const Lots& lots_;
   int ranks_;
+  Balancer& balancer_;
+  Buyer buyer_;
   std::int64_t capacity_ = 0;
-  std::vector<std::int64_t> quota_;
+  Purchase* out_ = nullptr;
+  std::vector<std::int64_t> loads_;
+  std::vector<char> stuck_, full_;
 };
-
-std::vector<Lot> lots_of_experts(const ScoreCurves* curves, std::span<const std::int64_t> pairs,
-                                 const QuotaSettings& settings) {
-  std::vector<Lot> lots;
-  for (std::size_t e = 0; e < pairs.size(); ++e) {
-    lots.push_back(make_lot(curves, static_cast<int>(e), pairs[e], settings));
-  }
-  return lots;
-}
 
 }  // namespace
 
-ExpertQuotas quota_of_experts(const ScoreCurves* curves, std::span<const std::int64_t> pairs,
-                              const Instances& instances, int ranks,
-                              const QuotaSettings& settings) {
+void quota_of_instances(const PriceTable& prices, const InstanceIndex& index,
+                        std::span<const std::int64_t> loads, const QuotaSettings& settings,
+                        Quotas& out) {
+  out.lots.clear();
+  out.full.clear();
+  std::int64_t floors = 0;
+  for (int r = 0; r < index.ranks; ++r) {
+    std::int64_t full = 0;
+    std::int64_t least = 0;
+    for (const std::int32_t i : index.on_rank(r)) {
+      const auto instance = static_cast<std::size_t>(i);
+      add_lot(out.lots, index.expert[instance], loads[instance], settings);
+      full += out.lots.demand.back();
+      least += out.lots.floor.back();
+    }
+    out.lots.end_group();
+    out.full.push_back(full);
+    floors = std::max(floors, least);
+  }
+  const std::int64_t target = sum(loads) * settings.ratio;
+  const std::int64_t asked = asked_capacity(target, index.ranks, settings);
+  // Floors are at most the ratio, so what they force is below the largest scaled load.
+  out.capacity = std::max(water_level(out.full, target, asked), floors);
+  out.raised = out.capacity > asked;
+  out.buyer.buy(prices, out.lots, target, out.capacity, out.purchase);
+  out.added_variance = variance_of(prices, out.lots, out.purchase).relative();
+  out.quota.resize(loads.size());
+  for (std::size_t i = 0; i < out.quota.size(); ++i) {
+    out.quota[static_cast<std::size_t>(index.of_rank[i])] = out.purchase.quota[i];
+  }
+}
+
+void quota_of_experts(const PriceTable& prices, std::span<const std::int64_t> pairs,
+                      const InstanceIndex& index, Balancer& balancer, const QuotaSettings& settings,
+                      Quotas& out) {
   const std::int64_t target = sum(pairs) * settings.ratio;
-  const std::int64_t asked = asked_capacity(target, ranks, settings);
-  Decomposition decomposition(lots_of_experts(curves, pairs, settings), ranks);
-  ExpertQuotas result;
-  result.capacity = decomposition.least_capacity(instances, target, asked);
-  result.raised = result.capacity > asked;
-  result.quota = decomposition.solve(instances, target, result.capacity);
-  return result;
+  const std::int64_t asked = asked_capacity(target, index.ranks, settings);
+  lots_of_experts(pairs, settings, out.lots);
+  out.capacity = asked;
+  out.buyer.buy(prices, out.lots, target, Buyer::kNoCapacity, out.purchase);
+  out.loads.resize(static_cast<std::size_t>(index.size()));
+  if (balancer.fill(index, out.purchase.quota, asked, out.loads) > 0) {
+    Instances instances(pairs.size());
+    for (std::size_t i = 0; i < index.rank.size(); ++i) {
+      instances[static_cast<std::size_t>(index.expert[i])].push_back(index.rank[i]);
+    }
+    Decomposition decomposition(prices, out.lots, index.ranks, balancer);
+    out.capacity = decomposition.least_capacity(index, target, asked);
+    decomposition.solve(instances, target, out.capacity, out.purchase);
+  }
+  out.raised = out.capacity > asked;
+  out.added_variance = variance_of(prices, out.lots, out.purchase).relative();
+  out.quota.assign(out.purchase.quota.begin(), out.purchase.quota.end());
+}
+
+RankQuotas quota_at_ranks(const ScoreCurves* curves, const Loads& loads,
+                          const QuotaSettings& settings) {
+  Instances instances(static_cast<std::size_t>(loads.rows));
+  std::vector<std::int64_t> of_instances;
+  for (int e = 0; e < loads.rows; ++e) {
+    for (int r = 0; r < loads.cols; ++r) {
+      if (loads.at(e, r) > 0) {
+        instances[static_cast<std::size_t>(e)].push_back(r);
+        of_instances.push_back(loads.at(e, r));
+      }
+    }
+  }
+  InstanceIndex index;
+  index.build(instances, loads.cols);
+  PriceTable flat(1);
+  Quotas quotas;
+  quota_of_instances(prices_of(curves, loads.rows, flat), index, of_instances, settings, quotas);
+  RankQuotas out{Loads(loads.rows, loads.cols), quotas.capacity, quotas.raised};
+  for (std::size_t i = 0; i < of_instances.size(); ++i) {
+    out.quota.at(index.expert[i], index.rank[i]) = quotas.quota[i];
+  }
+  return out;
+}
+
+Quotas quota_of_experts(const ScoreCurves* curves, std::span<const std::int64_t> pairs,
+                        const Instances& instances, int ranks, const QuotaSettings& settings) {
+  InstanceIndex index;
+  index.build(instances, ranks);
+  PriceTable flat(1);
+  Balancer balancer;
+  Quotas quotas;
+  quota_of_experts(prices_of(curves, index.experts, flat), pairs, index, balancer, settings,
+                   quotas);
+  return quotas;
+}
+
+const PriceTable& prices_of(const ScoreCurves* curves, int experts, PriceTable& flat) {
+  if (curves != nullptr) {
+    return curves->prices();
+  }
+  if (flat.experts() != experts) {
+    flat = PriceTable(experts);
+  }
+  return flat;
 }
 
 std::vector<std::int64_t> quota_without_ranks(const ScoreCurves* curves,
                                               std::span<const std::int64_t> pairs,
                                               const QuotaSettings& settings) {
-  return buy(lots_of_experts(curves, pairs, settings), sum(pairs) * settings.ratio);
+  PriceTable flat(static_cast<int>(pairs.size()));
+  Lots lots;
+  lots_of_experts(pairs, settings, lots);
+  Purchase bought;
+  Buyer().buy(prices_of(curves, flat.experts(), flat), lots, sum(pairs) * settings.ratio,
+              Buyer::kNoCapacity, bought);
+  return bought.quota;
 }
 
-std::int64_t ratio_for_variance(const ScoreCurves* curves, std::span<const std::int64_t> pairs,
+std::int64_t ratio_for_variance(const PriceTable& prices, std::span<const std::int64_t> pairs,
                                 double variance) {
-  double squares = 0.0;
+  double allowed = 0.0;
   for (std::size_t e = 0; e < pairs.size(); ++e) {
-    squares += static_cast<double>(pairs[e]) * curve_of(curves, static_cast<int>(e)).square();
+    allowed += variance * static_cast<double>(pairs[e]) * prices.squares(prices.last())[e];
   }
-  const double tau = largest_tau([&](double t) {
-    double added = 0.0;
+  // What a row's prices add: scores / tau - squares, of all pairs.
+  const auto scores = [&](int row) {
+    double all = 0.0;
     for (std::size_t e = 0; e < pairs.size(); ++e) {
-      added +=
-          static_cast<double>(pairs[e]) * curve_of(curves, static_cast<int>(e)).added_variance(t);
+      all += row == 0 ? 0.0
+                      : static_cast<double>(pairs[e]) *
+                            std::max(0.0, prices.partial(row)[e] - prices.zero()[e]);
     }
-    return t == 0.0 || added > variance * squares;  // still too dear
-  });
+    return all;
+  };
+  const auto squares = [&](int row) {
+    double all = 0.0;
+    for (std::size_t e = 0; e < pairs.size(); ++e) {
+      all += static_cast<double>(pairs[e]) * prices.squares(row)[e];
+    }
+    return all;
+  };
+  // The first row whose least tau adds too much, or the last; it holds the answer.
+  int low = 0;
+  int high = prices.last();
+  while (low < high) {
+    const int row = (low + high) / 2;
+    if (scores(row) > (allowed + squares(row)) * prices.knot(row)) {
+      high = row;
+    } else {
+      low = row + 1;
+    }
+  }
+  const double tau = scores(low) / (allowed + squares(low));
   double kept = 0.0;
   for (std::size_t e = 0; e < pairs.size(); ++e) {
-    kept += static_cast<double>(pairs[e]) * curve_of(curves, static_cast<int>(e)).share(tau);
+    kept += static_cast<double>(pairs[e]) *
+            std::min(1.0, tau * prices.partial(low)[e] + prices.whole(low)[e]);
   }
   const auto all = static_cast<double>(sum(pairs));
   return all == 0.0 ? kOne : std::clamp(to_fixed(kept / all) + 1, std::int64_t{1}, kOne);

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "lrmoe/plan/balance.h"
+#include "lrmoe/plan/lines.h"
+#include "lrmoe/plan/locality.h"
 
 namespace lrmoe::plan {
 namespace {
@@ -32,7 +34,7 @@ MinMaxSplit min_max_split(std::span<const std::int64_t> pairs, const Instances& 
   index.build(instances, ranks);
   Balancer balancer;
   std::vector<std::int64_t> loads(static_cast<std::size_t>(index.size()));
-  const std::int64_t largest = balancer.split(index, pairs, {}, {}, 0, loads);
+  const std::int64_t largest = balancer.split(index, pairs, {}, loads);
   return to_table(index, loads, largest);
 }
 
@@ -43,21 +45,20 @@ MinMaxSplit min_max_split(const Cluster& cluster, const Counts& pairs, const Ins
   for (std::size_t i = 0; i < local.size(); ++i) {
     local[i] = pairs.at(index.rank[i], index.expert[i]);
   }
-  std::vector<std::int64_t> node_pairs;
-  if (cluster.ranks_per_node > 0 && cluster.ranks_per_node < cluster.ranks) {
-    const int nodes = (cluster.ranks + cluster.ranks_per_node - 1) / cluster.ranks_per_node;
-    Table<std::int64_t> table(nodes, cluster.experts);
-    for (int r = 0; r < cluster.ranks; ++r) {
-      for (int e = 0; e < cluster.experts; ++e) {
-        table.at(r / cluster.ranks_per_node, e) += pairs.at(r, e);
-      }
-    }
-    node_pairs = std::move(table.values);
-  }
+  const auto all = pairs_per_expert(pairs);
   Balancer balancer;
   std::vector<std::int64_t> loads(local.size());
-  const std::int64_t largest = balancer.split(index, pairs_per_expert(pairs), local, node_pairs,
-                                              cluster.ranks_per_node, loads);
+  const std::int64_t largest = balancer.split(index, all, local, loads);
+  if (node_count(cluster) > 1) {
+    const int width = node_width(cluster);
+    Table<std::int64_t> node_pairs(node_count(cluster), cluster.experts);
+    for (int r = 0; r < cluster.ranks; ++r) {
+      for (int e = 0; e < cluster.experts; ++e) {
+        node_pairs.at(r / width, e) += pairs.at(r, e);
+      }
+    }
+    Localizer().split(index, all, local, node_pairs.values, width, largest, loads);
+  }
   return to_table(index, loads, largest);
 }
 

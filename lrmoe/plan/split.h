@@ -23,8 +23,9 @@ struct MinMaxSplit {
 MinMaxSplit min_max_split(std::span<const std::int64_t> pairs, const Instances& instances,
                           int ranks);
 
-/// The same for pairs [R, E] of the sources; flow starts with what can stay on
-/// its rank, then on its node, so that of the optimal splits a local one is taken, not always the most local.
+/// The same for pairs [R, E] of the sources. Where there are nodes, of the optimal
+/// splits one whose pairs cross them least (locality.h); else that pairs stay on
+/// their rank is a preference only.
 MinMaxSplit min_max_split(const Cluster& cluster, const Counts& pairs, const Instances& instances);
 
 }  // namespace lrmoe::plan

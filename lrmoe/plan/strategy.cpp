@@ -24,6 +24,10 @@ constexpr std::array kStrategies = {
 
 }  // namespace
 
+RankPlan Strategy::route_rank(const RouteInput& input, int rank, RouteScratch&) const {
+  return part_of(route(input), rank);
+}
+
 std::unique_ptr<const Strategy> make_strategy(const StrategyOptions& options) {
   std::string known;
   for (const Entry& entry : kStrategies) {

@@ -12,6 +12,7 @@
 #include "lrmoe/plan/costs.h"
 #include "lrmoe/plan/memory.h"
 #include "lrmoe/plan/options.h"
+#include "lrmoe/plan/rank_plan.h"
 #include "lrmoe/plan/types.h"
 
 namespace lrmoe::plan {
@@ -63,6 +64,10 @@ class Strategy {
 
   /// The plan of this micro-batch on the placement in force.
   virtual Plan route(const RouteInput& input) const = 0;
+
+  /// One rank's part of it, exactly: what a training step waits for. `scratch`
+  /// (outline.h) is reused from call to call and changes no result.
+  virtual RankPlan route_rank(const RouteInput& input, int rank, RouteScratch& scratch) const;
 };
 
 /// Errors: InputError for an unknown name (it lists those that exist) and for

@@ -66,7 +66,8 @@ using Split = std::vector<Route>;
 inline constexpr int kQuotaBits = 24;
 
 /// A cell of the selection (docs/design.md, "Selection"): the pairs among which a source
-/// picks by itself. All cells lie on one line, in the order (source, expert, rank).
+/// picks by itself. All cells lie on one line, in the order (rank, expert, source): so an
+/// instance's cells lie side by side, and its count is its real quota rounded down or up.
 struct Cell {
   std::int32_t source = 0;
   std::int32_t expert = 0;

@@ -4,8 +4,6 @@
 #include <array>
 #include <numeric>
 
-#include "lrmoe/plan/tables.h"
-
 namespace lrmoe::train {
 
 void StepCounts::Pairs::operator+=(const Pairs& other) {
@@ -32,20 +30,17 @@ void StepCounts::Own::operator+=(const Own& other) {
 }
 
 StepCounts::Pairs StepCounts::count_pairs(const moe::MoeLayer& layer) {
-  const auto fullest = [](const plan::Split& split, int ranks) {
-    const std::vector<std::int64_t> loads = plan::rank_loads(split, ranks);
+  const auto fullest = [](const std::vector<std::int64_t>& loads) {
     return *std::max_element(loads.begin(), loads.end());
   };
   Pairs pairs;
-  for (const plan::Plan& plan : layer.plans()) {
-    const std::int64_t routed = plan::total_pairs(plan.demand);
-    const std::int64_t dropped = plan::total_pairs(plan.dropped);
-    pairs += {routed,
-              plan::total_pairs(plan.quota),
-              dropped,
-              routed - dropped,
-              fullest(plan.forward, plan.cluster.ranks),
-              fullest(plan.backward, plan.cluster.ranks),
+  for (const plan::RankPlan& plan : layer.plans()) {
+    pairs += {plan.routed,
+              plan.retained,
+              plan.dropped,
+              plan.routed - plan.dropped,
+              fullest(plan.forward_loads),
+              fullest(plan.backward_loads),
               plan.added_variance,
               1};
   }
@@ -70,7 +65,7 @@ StepCounts::Ranks StepCounts::count_ranks(
 }
 
 void StepCounts::note_plans(const moe::MoeLayer& layer, int index) {
-  for (const plan::Plan& plan : layer.plans()) {
+  for (const plan::RankPlan& plan : layer.plans()) {
     for (const std::string& text : plan.notes) {
       const LayerNote note{index, text};
       if (std::find(notes_.begin(), notes_.end(), note) == notes_.end()) {
@@ -82,7 +77,7 @@ void StepCounts::note_plans(const moe::MoeLayer& layer, int index) {
 
 void StepCounts::add_memory(const moe::MoeLayer& layer, const plan::MemoryModel& model) {
   std::vector<plan::MemoryTerms> most;
-  for (const plan::Plan& plan : layer.plans()) {
+  for (const plan::Plan& plan : layer.whole_plans()) {
     const std::vector<plan::MemoryTerms> terms = plan::memory_terms(plan, model);
     most.resize(terms.size());
     for (std::size_t r = 0; r < terms.size(); ++r) {

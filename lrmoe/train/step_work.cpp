@@ -104,7 +104,7 @@ std::vector<cost::OptimizerWork> optimizer_work(const Replica& replica, const Ga
     }
     const auto& plans = layer.plans();
     if (std::any_of(plans.begin(), plans.end(),
-                    [](const plan::Plan& p) { return !p.keep_all || p.score; })) {
+                    [](const plan::RankPlan& p) { return !p.keep_all || p.score; })) {
       optimizer.score_bytes = static_cast<std::int64_t>(layer.curves().state().size_bytes());
     }
   }

@@ -194,7 +194,7 @@ RankedResult ranked_layer(const at::Tensor& x, const at::Tensor& direction,
     aux[r] = output.aux.item<double>();
     result.work[r] = layer.work().back();
     if (rank == 0) {
-      result.plans = layer.plans();
+      result.plans = layer.whole_plans();
     }
   };
   run_passes(x, direction, weights, c, strategy, options, 1, passed, [&](const LayerGradients& g) {

@@ -33,8 +33,8 @@ Plan half_plan() {
   const std::int64_t one = std::int64_t{1} << kQuotaBits;
   plan.cells = {{0, 0, 0, 4, 2 * one, 0, 2},
                 {0, 1, 0, 2, 1 * one, 2 * one, 1},
-                {1, 0, 1, 2, 1 * one, 3 * one, 1},
-                {1, 1, 0, 4, 2 * one, 4 * one, 2}};
+                {1, 0, 1, 2, 1 * one, 5 * one, 1},
+                {1, 1, 0, 4, 2 * one, 3 * one, 2}};
   plan.backward = {{0, 0, 0, 2}, {0, 1, 0, 1}, {1, 0, 1, 1}, {1, 1, 0, 2}};
   return plan;
 }
@@ -124,6 +124,10 @@ TEST(CheckPlan, CatchesBrokenCells) {
   for (Cell& cell : plan.cells) {
     cell.rank = -1;
   }
+  const std::int64_t one = std::int64_t{1} << kQuotaBits;
+  plan.cells[1].begin = 3 * one;  // the line goes by experts then
+  plan.cells[2].begin = 2 * one;
+  plan.cells[3].begin = 4 * one;
   EXPECT_NO_THROW(check_plan(plan));  // recompute: any instance will do
 }
 

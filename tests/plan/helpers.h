@@ -6,6 +6,7 @@
 #include <random>
 #include <string>
 
+#include "lrmoe/plan/curve.h"
 #include "lrmoe/plan/strategy.h"
 #include "lrmoe/plan/tables.h"
 
@@ -38,6 +39,32 @@ inline Counts random_demand(Random& random, const Cluster& c, int tokens, double
     }
   }
   return demand;
+}
+
+/// Counts [R, E] where many a cell is empty and a few are large.
+inline Counts sparse_counts(Random& random, const Cluster& c, int most) {
+  Counts counts(c.ranks, c.experts);
+  for (auto& pairs : counts.values) {
+    const int kind = pick(random, 0, 9);
+    pairs = kind < 4 ? 0 : pick(random, 1, kind == 9 ? 10 * most : most);
+  }
+  return counts;
+}
+
+/// Lognormal scores, an expert's scale differing from the others'; a few are zero.
+inline ScoreCurves lognormal_curves(Random& random, int experts, int scores) {
+  ScoreCurves curves(experts);
+  ScoreHistogram step(experts);
+  std::normal_distribution<double> normal;
+  for (int e = 0; e < experts; ++e) {
+    const double scale = std::exp(normal(random));
+    for (int i = 0; i < scores; ++i) {
+      step.add(e, pick(random, 0, 19) == 0 ? 0.0F
+                                           : static_cast<float>(scale * std::exp(normal(random))));
+    }
+  }
+  curves.update(step);
+  return curves;
 }
 
 /// The message of the exception of type E that `f` throws, or "" (a failed test).
