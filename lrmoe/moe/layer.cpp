@@ -140,8 +140,9 @@ MoeLayer::MoeLayer(const model::MoeConfig& config, int layer, int slots,
   auto& s = impl_->slots;
   s.rank = communicator.rank();
   s.placement = strategy.initial(impl_->cluster);
-  s.gate_up = at::zeros({slots, 2 * config.expert_width, config.hidden}, weights).requires_grad_();
-  s.down = at::zeros({slots, config.hidden, config.expert_width}, weights).requires_grad_();
+  s.gate_up =
+      at::zeros({s.used(), 2 * config.expert_width, config.hidden}, weights).requires_grad_();
+  s.down = at::zeros({s.used(), config.hidden, config.expert_width}, weights).requires_grad_();
 }
 
 at::Tensor MoeLayer::initial_expert(int expert) const {
