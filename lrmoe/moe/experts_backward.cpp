@@ -88,6 +88,72 @@ Inputs recomputed_inputs(const ExpertsState& s, Wire& wire, const at::Tensor& x,
   return in;
 }
 
+// A flag per row that one of the flagged pairs needs: [rows] bool.
+at::Tensor flag_rows(const at::Tensor& row_of_pair, const at::Tensor& pairs, std::int64_t rows) {
+  return at::zeros({rows}, at::kBool).index_fill_(0, row_of_pair.index_select(0, pairs), true);
+}
+
+std::vector<std::int64_t> count_by_rank(const at::Tensor& flags,
+                                        const std::vector<std::int64_t>& rows) {
+  std::vector<std::int64_t> counts;
+  std::int64_t from = 0;
+  for (const auto n : rows) {
+    counts.push_back(flags.narrow(0, from, n).sum().item<std::int64_t>());
+    from += n;
+  }
+  return counts;
+}
+
+// Activation mode quota: what is cached comes from the cache, x of the others comes
+// again (one row per token and rank) and their g, u are made again.
+Inputs cached_inputs(const ExpertsState& s, Chunk& chunk, Wire& wire, const at::Tensor& x,
+                     const Kept& kept) {
+  const Dispatch& d = kept.dispatch;
+  const at::Tensor hit = (kept.place >= 0).nonzero().flatten();
+  const at::Tensor miss = (kept.place < 0).nonzero().flatten();
+  // At the source: rows with a pair that is computed again.
+  const at::Tensor again = kept.sent_again.nonzero().flatten();
+  const at::Tensor in_row = d.sent_row_begin.diff();
+  const at::Tensor sent_row = at::empty_like(d.sent_row_pairs)
+                                  .index_copy_(0, d.sent_row_pairs, at::repeat_interleave(in_row));
+  const at::Tensor out_flags = flag_rows(sent_row, again, d.row_token.numel());
+  const at::Tensor in_flags = flag_rows(d.row, miss, d.row_begin.numel() - 1);
+  const at::Tensor sent =
+      x.index_select(0, d.row_token.index_select(0, out_flags.nonzero().flatten()));
+  const at::Tensor arrived = wire.send(sent, count_by_rank(out_flags, d.send_rows),
+                                       count_by_rank(in_flags, d.receive_rows));
+
+  Inputs in;
+  in.gate_up = at::empty({kept.place.numel(), chunk.gate_up.size(1)}, x.options());
+  in.row = at::empty_like(kept.place);
+  const at::Tensor places = kept.place.index_select(0, hit);
+  const at::Tensor there = chunk.compact.defined() ? chunk.compact.index_select(0, places) : places;
+  in.gate_up.index_copy_(0, hit, chunk.gate_up.index_select(0, there));
+  in.row.index_copy_(
+      0, hit,
+      (chunk.compact.defined() ? chunk.compact_row : chunk.dispatch.row).index_select(0, there));
+  chunk.gate_up.reset();
+
+  const at::Tensor new_row = at::cumsum(in_flags, 0, at::kLong).sub_(1);
+  const at::Tensor miss_row = new_row.index_select(0, d.row.index_select(0, miss));
+  in.row.index_copy_(0, miss, miss_row + chunk.rows.size(0));
+  std::vector<Group> groups;  // of the pairs computed again, which stay in order
+  const at::Tensor ends = at::cumsum(kept.place < 0, 0, at::kLong);
+  std::int64_t begin = 0;
+  for (const Group& group : d.groups) {
+    const std::int64_t end =
+        group.end == group.begin ? begin : ends[group.end - 1].item<std::int64_t>();
+    groups.push_back({group.slot, begin, end});
+    begin = end;
+  }
+  in.gate_up.index_copy_(
+      0, miss, grouped_linear(arrived.index_select(0, miss_row), s.gate_up_weight(), groups));
+  in.rows = at::cat({chunk.rows, arrived});
+  chunk.rows.reset();
+  chunk.compact = chunk.compact_row = at::Tensor();
+  return in;
+}
+
 struct Weights {
   at::Tensor gate_up, down;
   std::vector<bool> gate_up_written, down_written;
@@ -113,7 +179,9 @@ ChunkGradients backward_chunk(ExpertsState& s, std::size_t index, Wire& wire,
     kept.coefficient = chunk.gates;
   }
   const Dispatch& d = kept.dispatch;
-  Inputs in = s.recomputes() ? recomputed_inputs(s, wire, x, d) : kept_inputs(chunk, kept.place);
+  Inputs in = s.recomputes() ? recomputed_inputs(s, wire, x, d)
+              : s.caches()   ? cached_inputs(s, chunk, wire, x, kept)
+                             : kept_inputs(chunk, kept.place);
 
   at::Tensor rows = wire.send(delta.index_select(0, d.row_token), d.send_rows, d.receive_rows);
   at::Tensor deltas = rows.index_select(0, d.row);

@@ -58,16 +58,48 @@ void keep_flagged(Chunk& chunk, const at::Tensor& flags) {
   chunk.rows = chunk.rows.index_select(0, row_kept.nonzero().flatten());
 }
 
+// Activation mode quota: caches the likeliest pairs and tells their sources.
+void cache_likely(ExpertsState& s, Chunk& chunk, Wire& wire, const at::Tensor& a,
+                  std::span<const std::uint8_t> listed) {
+  const Dispatch& d = chunk.dispatch;
+  at::Tensor likely = squares(a).sqrt().to(at::kFloat).mul_(chunk.gates);
+  if (!listed.empty()) {
+    likely.masked_fill_(flags_at_destination(wire, chunk, listed).logical_not(), -1.0);
+  }
+  const at::Tensor cached = s.room.choose(likely, d.groups);
+  if (!s.oracle()) {
+    keep_flagged(chunk, cached);
+  }
+  const at::Tensor bits = cached.to(at::kByte).index_select(0, d.place);
+  const at::Tensor home = wire.send(bits, d.receive_pairs, d.send_pairs);
+  s.call.work->statistics_bytes += home.numel();
+  const auto first = static_cast<std::size_t>(chunk.tokens.begin * s.top_k);
+  std::size_t next = 0;
+  const auto* bit = home.const_data_ptr<std::uint8_t>();
+  for (std::size_t rank = 0; rank < chunk.pairs.per_rank.size(); ++rank) {
+    for (std::int64_t i = 0; i < chunk.pairs.per_rank[rank]; ++i, ++next) {
+      if (bit[next] != 0) {
+        s.home[first + static_cast<std::size_t>(chunk.pairs.pair[next])] =
+            static_cast<std::int32_t>(rank);
+      }
+    }
+  }
+}
+
 // What the backward pass needs of g, u and x, once the statistics are made.
-void keep_activations(const ExpertsState& s, Chunk& chunk, Wire& wire) {
+void keep_activations(ExpertsState& s, Chunk& chunk, Wire& wire, const at::Tensor& a) {
+  std::span<const std::uint8_t> listed(s.call.listed);
+  if (!listed.empty()) {
+    listed = listed.subspan(static_cast<std::size_t>(chunk.tokens.begin * s.top_k),
+                            static_cast<std::size_t>(chunk.tokens.size() * s.top_k));
+  }
   if (!s.keeps_activations()) {
     chunk.gate_up.reset();
-  } else if (s.selects() && !s.oracle() && !s.call.listed.empty()) {
+  } else if (s.caches()) {
+    cache_likely(s, chunk, wire, a, listed);
+  } else if (s.selects() && !s.oracle() && !listed.empty()) {
     // The pairs that are not on the shortlist have no backward pass.
-    const std::span<const std::uint8_t> listed(s.call.listed);
-    const auto first = static_cast<std::size_t>(chunk.tokens.begin * s.top_k);
-    const auto count = static_cast<std::size_t>(chunk.tokens.size() * s.top_k);
-    keep_flagged(chunk, flags_at_destination(wire, chunk, listed.subspan(first, count)));
+    keep_flagged(chunk, flags_at_destination(wire, chunk, listed));
   }
 }
 
@@ -111,7 +143,7 @@ at::Tensor forward_chunk(ExpertsState& s, Chunk& chunk, Wire& wire, const plan::
   if (counts) {
     statistics = pair_statistics(s.call.options, a, chunk.gate_up, s.down_weight(), d.groups);
   }
-  keep_activations(s, chunk, wire);
+  keep_activations(s, chunk, wire, a);
   at::Tensor y = grouped_linear(a, s.down_weight(), d.groups);
   a.reset();
   if (counts) {
@@ -162,6 +194,10 @@ at::Tensor experts_forward(ExpertsState& s, const at::Tensor& x, const at::Tenso
 
   s.pairs = route_pairs(s.call.experts, plan.cluster.experts, routes_of(plan.forward, s.slots.rank),
                         comm.size(), s.call.listed);
+  if (s.caches()) {
+    s.room = CacheRoom(plan, s.slots);
+    s.home.assign(s.call.experts.size(), -1);
+  }
   s.chunks.resize(static_cast<std::size_t>(plan.chunks));
   std::vector<RoutedPairs> pairs = chunk_pairs(s.pairs, x.size(0), s.top_k, plan.chunks);
   std::vector<plan::Split> arriving;

@@ -143,7 +143,7 @@ RoutedPairs kept_at_home(const ExpertsState& s, std::span<const float> weight) {
   return kept;
 }
 
-// Activation mode recompute: any instance, as the plan's backward split says.
+// Activation modes recompute and quota: any instance, as the plan's backward split says.
 RoutedPairs kept_anywhere(const ExpertsState& s, std::span<const float> weight) {
   const plan::Plan& plan = *s.call.plan;
   std::vector<std::int64_t> experts = s.call.experts;
@@ -152,8 +152,10 @@ RoutedPairs kept_anywhere(const ExpertsState& s, std::span<const float> weight) 
       experts[i] = plan.cluster.experts;
     }
   }
-  return route_pairs(experts, plan.cluster.experts, routes_of(plan.backward, s.slots.rank),
-                     plan.cluster.ranks);
+  const auto routes = routes_of(plan.backward, s.slots.rank);
+  return s.caches()
+             ? route_cached(experts, plan.cluster.experts, routes, plan.cluster.ranks, s.home)
+             : route_pairs(experts, plan.cluster.experts, routes, plan.cluster.ranks);
 }
 
 // Places in the forward dispatch of the pairs that arrived: the source numbered
@@ -164,11 +166,14 @@ at::Tensor forward_places(const Chunk& chunk, Wire& wire, const Dispatch& back,
       wire.send(at::tensor(places, at::kInt), back.send_pairs, back.receive_pairs).to(at::kLong);
   std::int64_t from = 0, base = 0;
   for (std::size_t r = 0; r < back.receive_pairs.size(); ++r) {
-    arrived.narrow(0, from, back.receive_pairs[r]).add_(base);
+    at::Tensor part = arrived.narrow(0, from, back.receive_pairs[r]);
+    part.copy_(at::where(part < 0, part, part + base));
     from += back.receive_pairs[r];
     base += chunk.dispatch.receive_pairs[r];
   }
-  return chunk.dispatch.place.index_select(0, arrived.index_select(0, back.arrival));
+  arrived = arrived.index_select(0, back.arrival);
+  const at::Tensor place = chunk.dispatch.place.index_select(0, arrived.clamp_min(0));
+  return at::where(arrived < 0, arrived, place);
 }
 
 }  // namespace
@@ -193,8 +198,8 @@ Selection select(ExpertsState& s, Wire& wire, const at::Tensor& delta) {
       selection.delta_o = row_products(delta, s.out, s.source_gates.scalar_type());
     }
     selection.weight = choose(s, scores);
-    const RoutedPairs kept =
-        s.recomputes() ? kept_anywhere(s, selection.weight) : kept_at_home(s, selection.weight);
+    const RoutedPairs kept = s.recomputes() || s.caches() ? kept_anywhere(s, selection.weight)
+                                                          : kept_at_home(s, selection.weight);
     const plan::Plan& plan = *s.call.plan;
     selection.kept = chunk_pairs(kept, s.x.size(0), s.top_k, plan.chunks);
     work.select_seconds += watch.seconds();
@@ -236,8 +241,17 @@ Kept send_kept(const ExpertsState& s, Wire& wire, const Selection& selection, st
     const std::vector<std::int32_t> place_of_pair = forward_place_of_pairs(chunk, s.top_k);
     std::vector<std::int32_t> places;
     places.reserve(pairs.pair.size());
-    for (const auto pair : pairs.pair) {
-      places.push_back(place_of_pair[static_cast<std::size_t>(pair)]);
+    std::size_t next = 0;
+    for (std::size_t rank = 0; rank < pairs.per_rank.size(); ++rank) {
+      for (std::int64_t i = 0; i < pairs.per_rank[rank]; ++i, ++next) {
+        const auto pair = static_cast<std::size_t>(pairs.pair[next]);
+        const bool there = !s.caches() || s.home[static_cast<std::size_t>(first) + pair] ==
+                                              static_cast<std::int32_t>(rank);
+        places.push_back(there ? place_of_pair[pair] : -1);
+      }
+    }
+    if (s.caches()) {
+      kept.sent_again = at::tensor(places, at::kInt) < 0;
     }
     kept.place = forward_places(chunk, wire, d, places);
   }

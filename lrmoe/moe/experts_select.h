@@ -30,7 +30,10 @@ struct Kept {
   at::Tensor weight;       // [tokens * k] 1/pi at the source, 0: not kept
   at::Tensor coefficient;  // [K] w p, in destination order
   at::Tensor weights;      // [K] w
-  at::Tensor place;        // [K] the pair's place in the forward dispatch; activation mode keep
+  // [K] the pair's place in the forward dispatch, where activations were kept; -1:
+  // this pair's were not.
+  at::Tensor place;
+  at::Tensor sent_again;  // at the source, in its order: which of the sent pairs are such
 };
 
 /// Sends the kept pairs of chunk `index` on their way. Collective.

@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "lrmoe/moe/cache.h"
 #include "lrmoe/moe/chunks.h"
 #include "lrmoe/moe/dispatch.h"
 #include "lrmoe/moe/experts.h"
@@ -42,9 +43,17 @@ struct ExpertsState : torch::CustomClassHolder {
   at::Tensor out;           // o [T, d]
   at::Tensor statistics;    // [T * k, 0..3] fp32, pairs by number
 
+  // Activation mode quota: the room of this rank's instances, and for each pair of
+  // this source [T * k] the rank that has it cached, or -1.
+  CacheRoom room;
+  std::vector<std::int32_t> home;
+
   bool scores() const { return selects() || call.plan->score; }
   bool selects() const { return !call.plan->keep_all; }
   bool recomputes() const { return call.plan->activations == plan::Activations::recompute; }
+  bool caches() const {
+    return call.plan->activations == plan::Activations::quota && selects() && call.backward;
+  }
   /// The oracle's scores need every pair's activations.
   bool oracle() const { return scores() && call.options.metric == plan::Metric::exact; }
   bool keeps_activations() const { return call.backward && (!recomputes() || oracle()); }

@@ -43,6 +43,8 @@ struct MoeLayer::Impl {
   plan::ScoreCurves curves;
   std::shared_ptr<plan::ScoreHistogram> histogram;  // this rank's scores in this step
   std::function<void(std::span<const float>)> watch_scores = {};
+  std::function<void(const plan::Placement&)> fetch = {};  // placement in-step
+  bool stale = false;  // in-step: the weights have changed since they were fetched
 
   struct Gathered {
     plan::Counts demand;
@@ -83,6 +85,18 @@ struct MoeLayer::Impl {
     input.listed = gathered.listed ? &*gathered.listed : nullptr;
     input.draw = plan::selection_draw(seed, info.step, info.micro_batch, layer);
     return strategy.route(input);
+  }
+
+  // Placement in-step: a step's first micro-batch decides for all of them.
+  double fetch_seconds(const plan::Counts& demand, const StepInfo& info) {
+    const Stopwatch watch;
+    if (!info.evaluate && !info.keep_all && plans.empty()) {
+      fetch(strategy.place(cluster, demand, slots.placement, &curves));
+    } else if (stale) {
+      fetch(plan::Placement(slots.placement));
+    }
+    stale = false;
+    return watch.seconds();
   }
 
   // Scores of all ranks into the curves. Every rank has seen the same plans, so
@@ -182,10 +196,11 @@ MoeLayer::Output MoeLayer::forward(const at::Tensor& x, const StepInfo& info) {
   const auto gathered = impl_->gather_demand(call.experts, call.listed, shortlists);
   const plan::Counts& demand = gathered.demand;
   work->exchange_seconds += exchange.seconds();
+  const double fetching = impl_->fetch ? impl_->fetch_seconds(demand, info) : 0.0;
   const Stopwatch planning;
   call.plan = std::make_shared<const plan::Plan>(impl_->route(gathered, info));
   work->plan_seconds += planning.seconds();
-  work->forward_seconds += watch.seconds();
+  work->forward_seconds += watch.seconds() - fetching;  // that is the update's
 
   Output out;
   const at::Tensor fraction = impl_->fractions(demand, routing.share.scalar_type());
@@ -214,12 +229,19 @@ plan::Placement MoeLayer::finish_step() {
     router_bias.add_(at::sign(f.mean() - f), impl_->config.bias_rate);
   }
   impl_->learn_scores();
-  plan::Placement next = impl_->strategy.place(impl_->cluster, impl_->step_demand,
-                                               impl_->slots.placement, &impl_->curves);
+  impl_->stale = true;
+  plan::Placement next = impl_->fetch
+                             ? impl_->slots.placement
+                             : impl_->strategy.place(impl_->cluster, impl_->step_demand,
+                                                     impl_->slots.placement, &impl_->curves);
   impl_->step_demand = plan::Counts(impl_->cluster.ranks, impl_->cluster.experts);
   impl_->plans.clear();
   impl_->work.clear();
   return next;
+}
+
+void MoeLayer::place_in_step(std::function<void(const plan::Placement&)> fetch) {
+  impl_->fetch = std::move(fetch);
 }
 
 ExpertSlots& MoeLayer::slots() {

@@ -51,16 +51,29 @@ std::vector<Traffic> kept_traffic(const Plan& plan, const MemoryModel& model) {
   if (model.activations == Activations::recompute && !model.oracle) {
     return std::vector<Traffic>(static_cast<std::size_t>(plan.cluster.ranks));
   }
-  if (whole || !plan.listed) {
+  if (whole || (!plan.listed && model.activations != Activations::quota)) {
     return traffic_of(plan, plan.forward);
   }
-  Split listed;
+  Split stays;
+  if (model.activations == Activations::quota) {
+    // An instance caches as many of its pairs as its backward pass has.
+    const int experts = plan.cluster.experts;
+    const Loads forward = expert_loads(plan.forward, experts, plan.cluster.ranks);
+    const Loads backward = expert_loads(plan.backward, experts, plan.cluster.ranks);
+    for (Route route : plan.forward) {
+      const std::int64_t there = forward.at(route.expert, route.rank);
+      const std::int64_t room = std::min(there, backward.at(route.expert, route.rank));
+      route.pairs = static_cast<std::int32_t>(room * route.pairs / there);
+      stays.push_back(route);
+    }
+    return traffic_of(plan, stays);
+  }
   for (const Cell& cell : plan.cells) {
     if (cell.rank >= 0) {
-      listed.push_back({cell.source, cell.expert, cell.rank, cell.demand});
+      stays.push_back({cell.source, cell.expert, cell.rank, cell.demand});
     }
   }
-  return traffic_of(plan, listed);
+  return traffic_of(plan, stays);
 }
 
 /// The largest sum of three terms over the moments of a phase.
@@ -83,7 +96,9 @@ class RankBytes {
       : model_(model),
         selects_(!plan.keep_all),
         scores_(selects_ || plan.score),
-        listed_(plan.listed && !model.oracle && model.activations == Activations::keep),
+        caches_(selects_ && model.activations == Activations::quota),
+        part_(!model.oracle &&
+              (caches_ || (plan.listed && model.activations == Activations::keep))),
         keeps_(model.activations != Activations::recompute || (model.oracle && scores_)),
         d_(model.hidden * model.activation_bytes),
         n_(model.width * model.activation_bytes),
@@ -114,7 +129,7 @@ class RankBytes {
   std::int64_t kept_numbers(const Traffic& t, const Traffic& kept) const {
     const bool whole = !selects_ || (model_.oracle && scores_);
     const std::int64_t places = keeps_ ? 16 * t.pairs : 0;
-    const std::int64_t compact = keeps_ && listed_ ? 8 * (t.pairs + kept.pairs) : 0;
+    const std::int64_t compact = keeps_ && part_ ? 8 * (t.pairs + kept.pairs) : 0;
     return whole ? indices(t) + t.pairs * model_.gate_bytes : 8 * t.pairs_out + places + compact;
   }
   std::int64_t outputs(const Traffic& t) const {
@@ -129,8 +144,8 @@ class RankBytes {
   }
 
   const MemoryModel& model_;
-  bool selects_, scores_, listed_, keeps_;
-  std::int64_t d_, n_;  // bytes of d and n elements
+  bool selects_, scores_, caches_, part_, keeps_;  // part_: of some pairs only
+  std::int64_t d_, n_;                             // bytes of d and n elements
   int chunks_;
   int top_k_;
   Traffic all_, one_;        // forward: the pass, a chunk
@@ -163,7 +178,7 @@ Peak RankBytes::forward() const {
   peak.at(held + left_rows, whole_out, y + gate_up);  // g, u
   const std::int64_t blocks = statistics(1) > 0 ? block(t.pairs) * (wide() ? 6 : 3) * n_ : 0;
   peak.at(held + left_rows + gate_up, whole_out, a + blocks + statistics(t.pairs));
-  if (listed_ && keeps_) {
+  if (part_ && keeps_) {
     peak.at(held + left_rows + gate_up + kept_one_.pairs * 2 * n_, whole_out, a);
     peak.at(held + left + left_rows, whole_out, a);
   }
@@ -201,7 +216,13 @@ Peak RankBytes::backward() const {
   const std::int64_t sent = t.rows_out * d_;
   std::int64_t held = all + numbers;  // with the rows and g, u of this chunk
   std::int64_t x_rows = kept_one_.rows * d_;
-  if (again) {
+  if (caches_) {
+    // How many are not cached is known when they are selected: at most all.
+    peak.at(held, dx + sent + rows, gate_up);
+    peak.at(held, dx + rows, gate_up + pairs_d + gate_up);
+    held += rows + gate_up - kept_one_.pairs * 2 * n_;
+    x_rows += rows;
+  } else if (again) {
     peak.at(held, dx + sent + rows, 0);
     peak.at(held, dx + rows, pairs_d + gate_up);
     held += rows + gate_up;
