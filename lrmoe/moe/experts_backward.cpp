@@ -7,12 +7,25 @@
 #include "lrmoe/moe/experts_select.h"
 #include "lrmoe/moe/experts_state.h"
 #include "lrmoe/moe/grouped.h"
+#include "lrmoe/moe/live_pairs.h"
 #include "lrmoe/moe/router_gradient.h"
 #include "lrmoe/moe/scoring.h"
 #include "lrmoe/moe/wire.h"
 
 namespace lrmoe::moe {
 namespace {
+
+// Leaves the pairs that have something to add.
+void drop_dead(Kept& kept, const LivePairs& live) {
+  if (live.index.defined()) {
+    const auto part = [&](const at::Tensor& t) {
+      return t.defined() ? t.index_select(0, live.index) : t;
+    };
+    kept.coefficient = part(kept.coefficient);
+    kept.weights = part(kept.weights);
+    kept.place = kept.place.defined() ? part(kept.place) : live.index;
+  }
+}
 
 // Sums of S^2 over kept pairs: what sampling adds, and what all pairs have.
 void note_variance(cost::LayerWork& work, const Kept& kept, const at::Tensor& square) {
@@ -79,12 +92,12 @@ Inputs kept_inputs(Chunk& chunk, const at::Tensor& place) {
   return in;
 }
 
-Inputs recomputed_inputs(const ExpertsState& s, Wire& wire, const at::Tensor& x,
-                         const Dispatch& d) {
+Inputs recomputed_inputs(const ExpertsState& s, Wire& wire, const at::Tensor& x, const Dispatch& d,
+                         const LivePairs& live) {
   Inputs in;
   in.rows = wire.send(x.index_select(0, d.row_token), d.send_rows, d.receive_rows);
-  in.row = d.row;
-  in.gate_up = grouped_linear(in.rows.index_select(0, d.row), s.gate_up_weight(), d.groups);
+  in.row = live.row;
+  in.gate_up = grouped_linear(in.rows.index_select(0, live.row), s.gate_up_weight(), live.groups);
   return in;
 }
 
@@ -105,9 +118,10 @@ std::vector<std::int64_t> count_by_rank(const at::Tensor& flags,
 }
 
 // Activation mode quota: what is cached comes from the cache, x of the others comes
-// again (one row per token and rank) and their g, u are made again.
+// again (one row per token and rank) and their g, u are made again. travelled: the
+// places of all pairs that came, whatever lives of them.
 Inputs cached_inputs(const ExpertsState& s, Chunk& chunk, Wire& wire, const at::Tensor& x,
-                     const Kept& kept) {
+                     const Kept& kept, const LivePairs& live, const at::Tensor& travelled) {
   const Dispatch& d = kept.dispatch;
   const at::Tensor hit = (kept.place >= 0).nonzero().flatten();
   const at::Tensor miss = (kept.place < 0).nonzero().flatten();
@@ -117,7 +131,8 @@ Inputs cached_inputs(const ExpertsState& s, Chunk& chunk, Wire& wire, const at::
   const at::Tensor sent_row = at::empty_like(d.sent_row_pairs)
                                   .index_copy_(0, d.sent_row_pairs, at::repeat_interleave(in_row));
   const at::Tensor out_flags = flag_rows(sent_row, again, d.row_token.numel());
-  const at::Tensor in_flags = flag_rows(d.row, miss, d.row_begin.numel() - 1);
+  const at::Tensor in_flags =
+      flag_rows(d.row, (travelled < 0).nonzero().flatten(), d.row_begin.numel() - 1);
   const at::Tensor sent =
       x.index_select(0, d.row_token.index_select(0, out_flags.nonzero().flatten()));
   const at::Tensor arrived = wire.send(sent, count_by_rank(out_flags, d.send_rows),
@@ -135,12 +150,12 @@ Inputs cached_inputs(const ExpertsState& s, Chunk& chunk, Wire& wire, const at::
   chunk.gate_up.reset();
 
   const at::Tensor new_row = at::cumsum(in_flags, 0, at::kLong).sub_(1);
-  const at::Tensor miss_row = new_row.index_select(0, d.row.index_select(0, miss));
+  const at::Tensor miss_row = new_row.index_select(0, live.row.index_select(0, miss));
   in.row.index_copy_(0, miss, miss_row + chunk.rows.size(0));
   std::vector<Group> groups;  // of the pairs computed again, which stay in order
   const at::Tensor ends = at::cumsum(kept.place < 0, 0, at::kLong);
   std::int64_t begin = 0;
-  for (const Group& group : d.groups) {
+  for (const Group& group : live.groups) {
     const std::int64_t end =
         group.end == group.begin ? begin : ends[group.end - 1].item<std::int64_t>();
     groups.push_back({group.slot, begin, end});
@@ -178,16 +193,19 @@ ChunkGradients backward_chunk(ExpertsState& s, std::size_t index, Wire& wire,
     kept.dispatch.index_bytes = 0;  // nothing new was sent
     kept.coefficient = chunk.gates;
   }
-  const Dispatch& d = kept.dispatch;
-  Inputs in = s.recomputes() ? recomputed_inputs(s, wire, x, d)
-              : s.caches()   ? cached_inputs(s, chunk, wire, x, kept)
+  const Dispatch& d = kept.dispatch;  // of the pairs that travel
+  at::Tensor rows = wire.send(delta.index_select(0, d.row_token), d.send_rows, d.receive_rows);
+  const LivePairs live = live_pairs(d, rows, s.call.zero_deltas);  // those to compute
+  const at::Tensor travelled = kept.place;
+  drop_dead(kept, live);
+  Inputs in = s.recomputes() ? recomputed_inputs(s, wire, x, d, live)
+              : s.caches()   ? cached_inputs(s, chunk, wire, x, kept, live, travelled)
                              : kept_inputs(chunk, kept.place);
 
-  at::Tensor rows = wire.send(delta.index_select(0, d.row_token), d.send_rows, d.receive_rows);
-  at::Tensor deltas = rows.index_select(0, d.row);
+  at::Tensor deltas = rows.index_select(0, live.row);
   rows.reset();
   at::Tensor a = gated(in.gate_up);
-  at::Tensor r = grouped_linear_input(deltas, s.down_weight(), d.groups);
+  at::Tensor r = grouped_linear_input(deltas, s.down_weight(), live.groups);
   if (s.selects()) {
     const at::Tensor x_square = squares(in.rows).index_select(0, in.row);
     note_variance(work, kept, exact_square(deltas, x_square, a, r, in.gate_up));
@@ -195,28 +213,29 @@ ChunkGradients backward_chunk(ExpertsState& s, std::size_t index, Wire& wire,
   const at::Tensor dp = row_products(r, a, kept.coefficient.scalar_type());
   const at::Tensor c = kept.coefficient.to(a.scalar_type()).unsqueeze(1);
 
-  grouped_linear_weight(weights.down, deltas, a.mul_(c), d.groups, weights.down_written);
+  grouped_linear_weight(weights.down, deltas, a.mul_(c), live.groups, weights.down_written);
   a.reset();
   deltas.reset();
   gated_backward_in_place(r.mul_(c), in.gate_up);
   r.reset();
   at::Tensor pairs_x = in.rows.index_select(0, in.row);
   in.rows.reset();
-  grouped_linear_weight(weights.gate_up, in.gate_up, pairs_x, d.groups, weights.gate_up_written);
+  grouped_linear_weight(weights.gate_up, in.gate_up, pairs_x, live.groups, weights.gate_up_written);
   pairs_x.reset();
-  at::Tensor pairs_dx = grouped_linear_input(in.gate_up, s.gate_up_weight(), d.groups);
+  at::Tensor pairs_dx = grouped_linear_input(in.gate_up, s.gate_up_weight(), live.groups);
   in.gate_up.reset();
-  at::Tensor dx_rows = sum_rows(pairs_dx, d.row_pairs, d.row_begin, {});
+  at::Tensor dx_rows = sum_rows(pairs_dx, live.row_pairs, live.row_begin, {});
   pairs_dx.reset();
   const at::Tensor home = wire.send(dx_rows, d.receive_rows, d.send_rows);
   dx_rows.reset();
   ChunkGradients g;
   g.x = sum_rows(home, d.token_rows, d.token_begin, {});
-  g.gates = all_gate_gradients(s, chunk, wire, selection, kept, dp, delta);
+  g.gates = all_gate_gradients(s, chunk, wire, selection, kept, live.spread(dp), delta);
 
   add_counts(work.backward_rows, d.send_rows);
   add_counts(work.backward_pairs, d.send_pairs);
-  add_rows(work.backward_gemm_rows, d.groups);
+  add_rows(work.backward_gemm_rows, live.groups);
+  work.zero_pairs += d.row.numel() - live.row.numel();
   work.backward_bytes += d.index_bytes;
   chunk = Chunk();
   return g;

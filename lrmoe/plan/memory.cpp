@@ -115,8 +115,9 @@ class RankBytes {
 
  private:
   // Indices of a dispatch: int64 (moe/dispatch.h).
-  static std::int64_t indices(const Traffic& t) {
-    return 16 * t.pairs_out + 24 * t.rows_out + 8 * t.tokens + 32 * t.pairs + 8 * t.rows;
+  std::int64_t indices(const Traffic& t) const {
+    return model_.index_bytes *
+           (2 * t.pairs_out + 3 * t.rows_out + t.tokens + 4 * t.pairs + t.rows);
   }
   // What a block of a pass over `rows` rows holds (in_blocks in moe/chunks.h).
   static std::int64_t block(std::int64_t rows) {
@@ -128,9 +129,11 @@ class RankBytes {
   // Of some forward traffic: indices and gates that stay, and y at the source.
   std::int64_t kept_numbers(const Traffic& t, const Traffic& kept) const {
     const bool whole = !selects_ || (model_.oracle && scores_);
-    const std::int64_t places = keeps_ ? 16 * t.pairs : 0;
-    const std::int64_t compact = keeps_ && part_ ? 8 * (t.pairs + kept.pairs) : 0;
-    return whole ? indices(t) + t.pairs * model_.gate_bytes : 8 * t.pairs_out + places + compact;
+    const std::int64_t index = model_.index_bytes;
+    const std::int64_t places = keeps_ ? 2 * index * t.pairs : 0;
+    const std::int64_t compact = keeps_ && part_ ? index * (t.pairs + kept.pairs) : 0;
+    return whole ? indices(t) + t.pairs * model_.gate_bytes
+                 : index * t.pairs_out + places + compact;
   }
   std::int64_t outputs(const Traffic& t) const {
     return selects_ && model_.outputs ? t.pairs_out * d_ : 0;
@@ -140,7 +143,7 @@ class RankBytes {
     return kept_rows(kept_) + kept_numbers(all_, kept_) + outputs(all_);
   }
   std::int64_t statistics(std::int64_t pairs) const {
-    return scores_ ? 4 * model_.statistics * pairs : 0;
+    return scores_ ? model_.statistic_bytes * model_.statistics * pairs : 0;
   }
 
   const MemoryModel& model_;
@@ -209,32 +212,33 @@ Peak RankBytes::backward() const {
   }
   const std::int64_t dx = chunks_ > 1 ? all_.tokens * d_ : 0;
   const std::int64_t numbers =
-      selects_ ? gates + indices(t) + t.pairs * (4 * model_.gate_bytes + 16) : 0;
+      selects_ ? gates + indices(t) + t.pairs * (4 * model_.gate_bytes + 2 * model_.index_bytes)
+               : 0;
   const std::int64_t gate_up = t.pairs * 2 * n_;
   const std::int64_t pairs_d = t.pairs * d_;
   const std::int64_t rows = t.rows * d_;
   const std::int64_t sent = t.rows_out * d_;
   std::int64_t held = all + numbers;  // with the rows and g, u of this chunk
   std::int64_t x_rows = kept_one_.rows * d_;
+  peak.at(held, dx + sent + rows, 0);  // delta rows out and in
   if (caches_) {
     // How many are not cached is known when they are selected: at most all.
-    peak.at(held, dx + sent + rows, gate_up);
-    peak.at(held, dx + rows, gate_up + pairs_d + gate_up);
+    peak.at(held, dx + sent + 2 * rows, 0);
+    peak.at(held, dx + 2 * rows, gate_up + pairs_d + gate_up);
     held += rows + gate_up - kept_one_.pairs * 2 * n_;
     x_rows += rows;
   } else if (again) {
-    peak.at(held, dx + sent + rows, 0);
-    peak.at(held, dx + rows, pairs_d + gate_up);
+    peak.at(held, dx + sent + 2 * rows, 0);
+    peak.at(held, dx + 2 * rows, pairs_d + gate_up);
     held += rows + gate_up;
     x_rows = rows;
   } else if (selects_) {
-    peak.at(held + gate_up, dx, 0);
+    peak.at(held + gate_up, dx + rows, 0);
     held += gate_up - kept_one_.pairs * 2 * n_;
   }
   const std::int64_t blocks =
       block(t.pairs) *
       (selects_ ? std::max((wide() ? 10 : 4) * n_, (wide() ? 4 : 1) * d_) : 3 * n_);
-  peak.at(held, dx + sent + rows, 0);                      // delta rows out and in
   peak.at(held, dx + rows, pairs_d);                       // delta of each pair
   peak.at(held, dx, pairs_d + t.pairs * 2 * n_ + blocks);  // a, r
   peak.at(held, dx, pairs_d);                              // x of each pair

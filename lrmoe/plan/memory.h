@@ -16,10 +16,12 @@ struct MemoryModel {
   std::int64_t activation_bytes = 2;  // per element of what is sent, kept and computed
   std::int64_t gate_bytes = 4;        // per gate
   Activations activations = Activations::keep;
-  int chunks = 1;        // parts in which both passes run, one after the other
-  int statistics = 0;    // fp32 numbers per pair that the scores need
-  bool outputs = false;  // router gradient exact: y of every pair stays at its source
-  bool oracle = false;   // metric exact: every pair's activations stay
+  int chunks = 1;                    // parts in which both passes run, one after the other
+  std::int64_t index_bytes = 8;      // per index of the dispatch
+  std::int64_t statistic_bytes = 4;  // per number of the statistics
+  int statistics = 0;                // fp32 numbers per pair that the scores need
+  bool outputs = false;              // router gradient exact: y of every pair stays at its source
+  bool oracle = false;               // metric exact: every pair's activations stay
 };
 
 /// What the options say of the scores: statistics, outputs, oracle.

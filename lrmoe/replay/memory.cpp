@@ -14,6 +14,8 @@ std::vector<plan::MemoryTerms> memory_of(const plan::Plan& plan, const cost::Sha
   // Every count of tokens and pairs is `scale` times as large.
   model.activation_bytes = std::llround(static_cast<double>(shape.element_bytes) * scale);
   model.gate_bytes = std::llround(4 * scale);
+  model.index_bytes = std::llround(8 * scale);
+  model.statistic_bytes = model.gate_bytes;
   model.activations = plan.activations;
   model.chunks = plan.chunks;
   return plan::memory_terms(plan, model);
