@@ -29,7 +29,6 @@ void visit(Work& w, Archive&& archive) {
   archive(w.backward_bytes);
   archive(w.added_variance);
   archive(w.total_variance);
-  archive(w.memory_peak_bytes);
   archive(w.forward_seconds);
   archive(w.backward_seconds);
   archive(w.exchange_seconds);

@@ -32,7 +32,6 @@ struct LayerWork {
   // sampling added and sum S^2 (docs/design.md, "Selection").
   double added_variance = 0;
   double total_variance = 0;
-  std::int64_t memory_peak_bytes = 0;  // instances, activations and buffers of this layer
   // Wall seconds on this rank, where measured.
   double forward_seconds = 0;
   double backward_seconds = 0;

@@ -138,13 +138,25 @@ at::Tensor sum_rows(const at::Tensor& rows, const at::Tensor& index, const at::T
     return at::zeros({begin.numel() - 1, rows.size(1)}, rows.options());
   }
   // An embedding bag is this very sum, and has a fast kernel on every device.
-  constexpr std::int64_t kSum = 0;
-  const bool widen = weights.defined() && weights.scalar_type() != rows.scalar_type();
-  const at::Tensor values = widen ? rows.to(weights.scalar_type()) : rows;
-  const auto bag = at::embedding_bag(
-      values, index, begin, false, kSum, false,
-      weights.defined() ? std::optional<at::Tensor>(weights) : std::nullopt, true);
-  return std::get<0>(bag).to(rows.scalar_type());
+  const auto sum = [&](const at::Tensor& values) {
+    constexpr std::int64_t kSum = 0;
+    return std::get<0>(at::embedding_bag(
+        values, index, begin, false, kSum, false,
+        weights.defined() ? std::optional<at::Tensor>(weights) : std::nullopt, true));
+  };
+  if (!weights.defined() || weights.scalar_type() == rows.scalar_type()) {
+    return sum(rows);
+  }
+  // Some columns at a time, so that the wider copy is small.
+  constexpr std::int64_t kColumns = 128;
+  at::Tensor out = at::empty({begin.numel() - 1, rows.size(1)}, rows.options());
+  for (std::int64_t c = 0; c < rows.size(1); c += kColumns) {
+    const std::int64_t end = std::min(c + kColumns, rows.size(1));
+    const at::Tensor wide =
+        rows.slice(1, c, end).to(weights.scalar_type(), false, false, at::MemoryFormat::Contiguous);
+    out.slice(1, c, end).copy_(sum(wide));
+  }
+  return out;
 }
 
 }  // namespace lrmoe::moe

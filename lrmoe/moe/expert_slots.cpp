@@ -25,10 +25,22 @@ std::vector<int> ExpertSlots::instances(int of_rank) const {
   return slots;
 }
 
+std::int64_t ExpertSlots::used() const {
+  const auto row = placement.row(rank);
+  const auto last = std::find_if(row.rbegin(), row.rend(), [](std::int32_t e) { return e >= 0; });
+  return row.rend() - last;
+}
+
 void ExpertSlots::reset(const plan::Placement& next) {
   placement = next;
-  gate_up.mutable_grad() = at::Tensor();
-  down.mutable_grad() = at::Tensor();
+  for (at::Tensor* weight : {&gate_up, &down}) {
+    weight->mutable_grad() = at::Tensor();
+    if (weight->size(0) != used()) {
+      std::vector<std::int64_t> shape = weight->sizes().vec();
+      shape[0] = used();
+      *weight = at::zeros(shape, weight->options()).requires_grad_();
+    }
+  }
 }
 
 }  // namespace lrmoe::moe

@@ -16,8 +16,8 @@ namespace lrmoe::moe {
 struct ExpertSlots {
   plan::Placement placement;  // [R, S], of all ranks
   int rank = 0;               // whose slots these are
-  at::Tensor gate_up;         // [S, 2n, d], leaf, requires grad
-  at::Tensor down;            // [S, d, n], leaf, requires grad
+  at::Tensor gate_up;         // [used(), 2n, d], leaf, requires grad
+  at::Tensor down;            // [used(), d, n], leaf, requires grad
 
   /// The expert in slot s of this rank, or -1.
   std::int32_t expert(int s) const { return placement.at(rank, s); }
@@ -25,8 +25,10 @@ struct ExpertSlots {
   int slot_of(std::int32_t expert) const;
   /// Slots of `of_rank` that compute: used, and the first of their expert there.
   std::vector<int> instances(int of_rank) const;
+  /// Slots of this rank that weights are held for: up to the last that is in use.
+  std::int64_t used() const;
   /// Takes a new placement; the weights' contents are the caller's to fill,
-  /// gradients are dropped.
+  /// gradients are dropped. Slots that are no longer in use give their bytes back.
   void reset(const plan::Placement& next);
 };
 

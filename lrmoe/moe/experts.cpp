@@ -43,15 +43,6 @@ class ExpertsFunction : public torch::autograd::Function<ExpertsFunction> {
 
 }  // namespace
 
-std::int64_t instance_bytes(const ExpertSlots& slots) {
-  std::int64_t used = 0;
-  for (const auto expert : slots.placement.row(slots.rank)) {
-    used += expert >= 0 ? 1 : 0;
-  }
-  const std::int64_t weights = bytes_of(slots.gate_up, slots.down);
-  return 2 * used * weights / slots.gate_up.size(0);
-}
-
 at::Tensor experts(const at::Tensor& x, const at::Tensor& gates, const ExpertSlots& slots,
                    ExpertsCall call) {
   auto state = c10::make_intrusive<ExpertsState>();

@@ -1,244 +1,253 @@
-// Backward pass of the routed experts: score, select, compact, grouped GEMMs of
-// the kept pairs, return. Keep-all takes the same way without the first two.
-#include <algorithm>
+// Backward pass of the routed experts: compact, grouped GEMMs of the kept pairs,
+// return; chunk after chunk. Keep-all takes the same way with the forward pass's
+// own dispatch. A tensor goes as soon as nothing needs it any more: what is alive
+// when is counted in docs/memory.md and in plan/memory.cpp.
+#include <utility>
 
-#include "lrmoe/base/hash.h"
+#include "lrmoe/moe/experts_select.h"
 #include "lrmoe/moe/experts_state.h"
 #include "lrmoe/moe/grouped.h"
 #include "lrmoe/moe/live_pairs.h"
 #include "lrmoe/moe/router_gradient.h"
 #include "lrmoe/moe/scoring.h"
-#include "lrmoe/moe/selection.h"
 #include "lrmoe/moe/wire.h"
 
 namespace lrmoe::moe {
 namespace {
 
-// Pairs on their way back, lined up at the destination. Keep-all: the forward
-// pass's own dispatch and gates.
-struct Backward {
-  Dispatch dispatch;
-  at::Tensor weight;       // [T * k] 1/pi at the source, 0: not kept; undefined: all kept
-  at::Tensor coefficient;  // [K] w p, in destination order
-  at::Tensor weights;      // [K] w; undefined: all 1
-  at::Tensor place;        // [K] the pair's place in the forward dispatch; undefined: its own
-};
-
-// S of every pair: delta visits all pairs' experts (metric exact, an oracle).
-at::Tensor exact_scores(const ExpertsState& s, Wire& wire, const at::Tensor& delta) {
-  const Dispatch& d = s.dispatch;
-  const at::Tensor rows =
-      wire.send(delta.index_select(0, d.row_token), d.send_rows, d.receive_rows);
-  const at::Tensor deltas = rows.index_select(0, d.row);
-  const at::Tensor r = grouped_linear_input(deltas, s.down_weight(), d.groups);
-  const at::Tensor square =
-      exact_square(deltas, s.rows.index_select(0, d.row), gated(s.gate_up), r, s.gate_up);
-  const at::Tensor score = square.sqrt() * s.gates.to(at::kFloat);
-  const at::Tensor home = wire.send(score.index_select(0, d.place), d.receive_pairs, d.send_pairs);
-  return at::zeros({s.source_gates.numel()}, home.options()).index_copy_(0, d.pair, home);
-}
-
-at::Tensor random_scores(const ExpertsState& s) {
-  at::Tensor scores = at::ones({s.source_gates.numel()}, at::kFloat);
-  if (s.call.options.mode == plan::SelectMode::top) {
-    auto* data = scores.mutable_data_ptr<float>();
-    for (std::int64_t i = 0; i < scores.numel(); ++i) {
-      const auto bits =
-          hash({static_cast<std::uint64_t>(s.call.plan->draw),
-                static_cast<std::uint64_t>(s.slots.rank), static_cast<std::uint64_t>(i)});
-      data[i] = static_cast<float>((bits >> 40) + 1);
-    }
-  }
-  return scores;
-}
-
-// Pairs outside a shortlist by output score 0: the share of this rank's pairs
-// that add least to their token's output. (A shortlist by gate was known to the
-// planner: its cells hold the listed pairs only.)
-at::Tensor shortlisted(const ExpertsState& s, const at::Tensor& scores) {
-  if (!needs_output_norm(s.call.options)) {
-    return scores;
-  }
-  const at::Tensor added =
-      s.source_gates.flatten().to(at::kFloat) * s.statistics.select(1, s.statistics.size(1) - 1);
-  const at::Tensor order = std::get<1>(at::sort(added, /*stable=*/true, 0, /*descending=*/true));
-  return scores.index_fill(0, order.slice(0, listed_pairs(s.call.options, scores.numel())), 0.0);
-}
-
-at::Tensor score(const ExpertsState& s, Wire& wire, const at::Tensor& delta) {
-  const auto& options = s.call.options;
-  at::Tensor scores;
-  if (options.metric == plan::Metric::exact) {
-    scores = exact_scores(s, wire, delta);
-  } else if (options.metric == plan::Metric::random) {
-    scores = random_scores(s);
-  } else {
-    scores = score_pairs(options.metric, s.source_gates, delta, s.x, s.statistics, s.out);
-  }
-  return shortlisted(s, scores).contiguous();
-}
-
-// The cell of every pair of this source, -1 for pairs that were not routed.
-std::vector<std::int32_t> cells_of_pairs(const ExpertsState& s, std::span<const plan::Cell> cells) {
-  std::vector<std::int32_t> first(static_cast<std::size_t>(s.call.plan->cluster.experts), -1);
-  for (std::size_t c = cells.size(); c-- > 0;) {
-    first[static_cast<std::size_t>(cells[c].expert)] = static_cast<std::int32_t>(c);
-  }
-  std::vector<std::int32_t> cell_of_pair(s.call.experts.size(), -1);
-  std::size_t next = 0;
-  for (std::size_t rank = 0; rank < s.pairs.per_rank.size(); ++rank) {
-    for (std::int64_t i = 0; i < s.pairs.per_rank[rank]; ++i, ++next) {
-      const auto pair = static_cast<std::size_t>(s.pairs.pair[next]);
-      if (s.call.plan->listed && s.call.listed[pair] == 0) {
-        continue;
-      }
-      auto cell = first[static_cast<std::size_t>(s.call.experts[pair])];
-      while (cells[static_cast<std::size_t>(cell)].rank >= 0 &&
-             cells[static_cast<std::size_t>(cell)].rank != static_cast<std::int32_t>(rank)) {
-        ++cell;
-      }
-      cell_of_pair[pair] = cell;
-    }
-  }
-  return cell_of_pair;
-}
-
-std::span<const float> values_of(const at::Tensor& scores) {
-  return {scores.const_data_ptr<float>(), static_cast<std::size_t>(scores.numel())};
-}
-
-// What the next steps' plans buy from.
-void learn(const ExpertsState& s, const at::Tensor& scores) {
-  const auto values = values_of(scores);
-  for (const auto pair : s.pairs.pair) {
-    const auto i = static_cast<std::size_t>(pair);
-    if (s.call.listed.empty() || s.call.listed[i] != 0) {
-      s.call.histogram->add(static_cast<int>(s.call.experts[i]), values[i]);
-    }
-  }
-}
-
-std::vector<float> select(const ExpertsState& s, const at::Tensor& scores) {
-  const std::span<const plan::Cell> cells = s.call.plan->cells;
-  return select_pairs(cells, s.call.plan->draw, cells_of_pairs(s, cells), values_of(scores),
-                      s.call.options.mode);
-}
-
-// Activation mode keep: kept pairs return to where their forward pass ran.
-// `places`: each one's position among the forward pairs of its rank.
-RoutedPairs kept_at_home(const ExpertsState& s, const std::vector<float>& weight,
-                         std::vector<std::int32_t>& places) {
-  RoutedPairs kept;
-  std::size_t next = 0;
-  for (const auto count : s.pairs.per_rank) {
-    const auto before = static_cast<std::int64_t>(kept.pair.size());
-    for (std::int64_t i = 0; i < count; ++i, ++next) {
-      if (weight[static_cast<std::size_t>(s.pairs.pair[next])] > 0.0F) {
-        kept.pair.push_back(s.pairs.pair[next]);
-        places.push_back(static_cast<std::int32_t>(i));
-      }
-    }
-    kept.per_rank.push_back(static_cast<std::int64_t>(kept.pair.size()) - before);
-  }
-  return kept;
-}
-
-// Activation mode recompute: any instance, as the plan's backward split says.
-RoutedPairs kept_anywhere(const ExpertsState& s, const std::vector<float>& weight) {
-  const plan::RankPlan& plan = *s.call.plan;
-  std::vector<std::int64_t> experts = s.call.experts;
-  for (std::size_t i = 0; i < experts.size(); ++i) {
-    if (weight[i] == 0.0F) {
-      experts[i] = plan.cluster.experts;
-    }
-  }
-  return route_pairs(experts, plan.cluster.experts, plan.kept_sends, plan.cluster.ranks);
-}
-
-// Places in the forward dispatch of the pairs that arrived: the source numbered
-// them within its own block of forward arrivals.
-at::Tensor forward_places(const ExpertsState& s, Wire& wire, const Dispatch& back,
-                          const std::vector<std::int32_t>& places) {
-  at::Tensor arrived =
-      wire.send(at::tensor(places, at::kInt), back.send_pairs, back.receive_pairs).to(at::kLong);
-  std::int64_t from = 0, base = 0;
-  for (std::size_t r = 0; r < back.receive_pairs.size(); ++r) {
-    arrived.narrow(0, from, back.receive_pairs[r]).add_(base);
-    from += back.receive_pairs[r];
-    base += s.dispatch.receive_pairs[r];
-  }
-  return s.dispatch.place.index_select(0, arrived.index_select(0, back.arrival));
-}
-
-Backward send_kept(const ExpertsState& s, Wire& wire, const std::vector<float>& weight) {
-  Backward b;
-  std::vector<std::int32_t> places;
-  const RoutedPairs kept =
-      s.recomputes() ? kept_anywhere(s, weight) : kept_at_home(s, weight, places);
-  b.dispatch = wire.timed([&] {
-    return make_dispatch(*s.call.communicator, kept, s.x.size(0), static_cast<int>(s.top_k),
-                         s.call.plan->kept_receives, s.slots);
-  });
-  const Dispatch& d = b.dispatch;
-  b.weight = at::tensor(weight, at::kFloat).to(s.gates.scalar_type());
-  const at::Tensor w = b.weight.index_select(0, d.pair);
-  const at::Tensor p = s.source_gates.flatten().index_select(0, d.pair);
-  const at::Tensor numbers =
-      wire.send(at::stack({w * p, w}, 1), d.send_pairs, d.receive_pairs).index_select(0, d.arrival);
-  b.coefficient = numbers.select(1, 0).contiguous();
-  b.weights = numbers.select(1, 1).contiguous();
-  if (!s.recomputes()) {
-    b.place = forward_places(s, wire, d, places);
-  }
-  return b;
-}
-
-at::Tensor pick(const at::Tensor& values, const at::Tensor& index) {
-  return index.defined() ? values.index_select(0, index) : values;
-}
-
 // Leaves the pairs that have something to add.
-void drop_dead(Backward& b, const LivePairs& live) {
+void drop_dead(Kept& kept, const LivePairs& live) {
   if (live.index.defined()) {
-    b.coefficient = b.coefficient.index_select(0, live.index);
-    b.weights = b.weights.defined() ? b.weights.index_select(0, live.index) : b.weights;
-    b.place = b.place.defined() ? b.place.index_select(0, live.index) : live.index;
+    const auto part = [&](const at::Tensor& t) {
+      return t.defined() ? t.index_select(0, live.index) : t;
+    };
+    kept.coefficient = part(kept.coefficient);
+    kept.weights = part(kept.weights);
+    kept.place = kept.place.defined() ? part(kept.place) : live.index;
   }
 }
 
 // Sums of S^2 over kept pairs: what sampling adds, and what all pairs have.
-void note_variance(cost::LayerWork& work, const Backward& b, const at::Tensor& square) {
-  const at::Tensor w = b.weights.to(at::kFloat);
-  const at::Tensor scaled = square * b.coefficient.to(at::kFloat).square();  // w^2 S^2
+void note_variance(cost::LayerWork& work, const Kept& kept, const at::Tensor& square) {
+  const at::Tensor w = kept.weights.to(at::kFloat);
+  const at::Tensor scaled = square * kept.coefficient.to(at::kFloat).square();  // w^2 S^2
   work.added_variance += (scaled * (1 - 1 / w)).sum(at::kDouble).item<double>();
   work.total_variance += (scaled / w).sum(at::kDouble).item<double>();
 }
 
-// dp [T, k] from those of the kept pairs.
-at::Tensor all_gate_gradients(const ExpertsState& s, Wire& wire, const Backward& b,
-                              const at::Tensor& dp, const at::Tensor& delta) {
+// dp [tokens, k] of a chunk from those of its kept pairs.
+at::Tensor all_gate_gradients(const ExpertsState& s, const Chunk& chunk, Wire& wire,
+                              const Selection& selection, const Kept& kept, const at::Tensor& dp,
+                              const at::Tensor& delta) {
+  const std::int64_t pairs = delta.size(0) * s.top_k;
   const std::vector<std::int64_t> shape{delta.size(0), s.top_k};
   if (s.keeps_outputs()) {
-    const Dispatch& d = s.dispatch;
-    const at::Tensor tokens = d.pair.div(s.top_k, "floor");
-    const at::Tensor exact =
-        (s.outputs * delta.index_select(0, tokens)).sum(1, false, s.gates.scalar_type());
-    return at::zeros({delta.size(0) * s.top_k}, exact.options())
-        .index_copy_(0, d.pair, exact)
-        .view(shape);
+    const at::Tensor& pair = chunk.dispatch.pair;
+    const at::Tensor tokens = pair.div(s.top_k, "floor");
+    at::Tensor exact = at::empty({pair.numel()}, dp.options());
+    in_blocks(pair.numel(), [&](std::int64_t begin, std::int64_t end) {
+      const at::Tensor of_pairs = delta.index_select(0, tokens.slice(0, begin, end));
+      exact.slice(0, begin, end)
+          .copy_((chunk.outputs.slice(0, begin, end) * of_pairs).sum(1, false, dp.scalar_type()));
+    });
+    return at::zeros({pairs}, exact.options()).index_copy_(0, pair, exact).view(shape);
   }
-  const Dispatch& d = b.dispatch;
+  const Dispatch& d = kept.dispatch;
   const at::Tensor home = wire.send(dp.index_select(0, d.place), d.receive_pairs, d.send_pairs);
   const at::Tensor of_pairs =
-      at::zeros({delta.size(0) * s.top_k}, home.options()).index_copy_(0, d.pair, home).view(shape);
+      at::zeros({pairs}, home.options()).index_copy_(0, d.pair, home).view(shape);
   if (!s.selects()) {
     return of_pairs;
   }
   const at::Tensor routed =
-      at::zeros({delta.size(0) * s.top_k}, home.options()).index_fill_(0, s.dispatch.pair, 1.0);
-  const at::Tensor delta_o = (delta * s.out).sum(1, false, home.scalar_type());
-  return gate_gradient(s.call.options.router_gradient, s.source_gates, of_pairs,
-                       b.weight.view(shape), routed.view(shape), delta_o);
+      at::zeros({pairs}, home.options()).index_fill_(0, chunk.dispatch.pair, 1.0);
+  const auto part = [&](const at::Tensor& t) {
+    return t.slice(0, chunk.tokens.begin, chunk.tokens.end);
+  };
+  return gate_gradient(s.call.options.router_gradient, part(s.source_gates), of_pairs,
+                       kept.weight.view(shape), routed.view(shape), part(selection.delta_o));
+}
+
+// x, g and u of the pairs that a chunk's backward pass computes.
+struct Inputs {
+  at::Tensor rows;     // [N, d] x of each row that is there
+  at::Tensor row;      // [K] the row of each pair
+  at::Tensor gate_up;  // [K, 2n]
+};
+
+Inputs kept_inputs(Chunk& chunk, const at::Tensor& place) {
+  Inputs in;
+  const bool compact = chunk.compact.defined();
+  if (!place.defined()) {  // every pair, in its own place
+    in = {std::move(chunk.rows), chunk.dispatch.row, std::move(chunk.gate_up)};
+  } else {
+    const at::Tensor there = compact ? chunk.compact.index_select(0, place) : place;
+    in.gate_up = chunk.gate_up.index_select(0, there);
+    in.row = (compact ? chunk.compact_row : chunk.dispatch.row).index_select(0, there);
+    in.rows = std::move(chunk.rows);
+  }
+  chunk.rows.reset();
+  chunk.gate_up.reset();
+  chunk.compact = chunk.compact_row = at::Tensor();
+  return in;
+}
+
+Inputs recomputed_inputs(const ExpertsState& s, Wire& wire, const at::Tensor& x, const Dispatch& d,
+                         const LivePairs& live) {
+  Inputs in;
+  in.rows = wire.send(x.index_select(0, d.row_token), d.send_rows, d.receive_rows);
+  in.row = live.row;
+  in.gate_up = grouped_linear(in.rows.index_select(0, live.row), s.gate_up_weight(), live.groups);
+  return in;
+}
+
+// A flag per row that one of the flagged pairs needs: [rows] bool.
+at::Tensor flag_rows(const at::Tensor& row_of_pair, const at::Tensor& pairs, std::int64_t rows) {
+  return at::zeros({rows}, at::kBool).index_fill_(0, row_of_pair.index_select(0, pairs), true);
+}
+
+std::vector<std::int64_t> count_by_rank(const at::Tensor& flags,
+                                        const std::vector<std::int64_t>& rows) {
+  std::vector<std::int64_t> counts;
+  std::int64_t from = 0;
+  for (const auto n : rows) {
+    counts.push_back(flags.narrow(0, from, n).sum().item<std::int64_t>());
+    from += n;
+  }
+  return counts;
+}
+
+// Activation mode quota: what is cached comes from the cache, x of the others comes
+// again (one row per token and rank) and their g, u are made again. travelled: the
+// places of all pairs that came, whatever lives of them.
+Inputs cached_inputs(const ExpertsState& s, Chunk& chunk, Wire& wire, const at::Tensor& x,
+                     const Kept& kept, const LivePairs& live, const at::Tensor& travelled) {
+  const Dispatch& d = kept.dispatch;
+  const at::Tensor hit = (kept.place >= 0).nonzero().flatten();
+  const at::Tensor miss = (kept.place < 0).nonzero().flatten();
+  // At the source: rows with a pair that is computed again.
+  const at::Tensor again = kept.sent_again.nonzero().flatten();
+  const at::Tensor in_row = d.sent_row_begin.diff();
+  const at::Tensor sent_row = at::empty_like(d.sent_row_pairs)
+                                  .index_copy_(0, d.sent_row_pairs, at::repeat_interleave(in_row));
+  const at::Tensor out_flags = flag_rows(sent_row, again, d.row_token.numel());
+  const at::Tensor in_flags =
+      flag_rows(d.row, (travelled < 0).nonzero().flatten(), d.row_begin.numel() - 1);
+  const at::Tensor sent =
+      x.index_select(0, d.row_token.index_select(0, out_flags.nonzero().flatten()));
+  const at::Tensor arrived = wire.send(sent, count_by_rank(out_flags, d.send_rows),
+                                       count_by_rank(in_flags, d.receive_rows));
+
+  Inputs in;
+  in.gate_up = at::empty({kept.place.numel(), chunk.gate_up.size(1)}, x.options());
+  in.row = at::empty_like(kept.place);
+  const at::Tensor places = kept.place.index_select(0, hit);
+  const at::Tensor there = chunk.compact.defined() ? chunk.compact.index_select(0, places) : places;
+  in.gate_up.index_copy_(0, hit, chunk.gate_up.index_select(0, there));
+  in.row.index_copy_(
+      0, hit,
+      (chunk.compact.defined() ? chunk.compact_row : chunk.dispatch.row).index_select(0, there));
+  chunk.gate_up.reset();
+
+  const at::Tensor new_row = at::cumsum(in_flags, 0, at::kLong).sub_(1);
+  const at::Tensor miss_row = new_row.index_select(0, live.row.index_select(0, miss));
+  in.row.index_copy_(0, miss, miss_row + chunk.rows.size(0));
+  std::vector<Group> groups;  // of the pairs computed again, which stay in order
+  const at::Tensor ends = at::cumsum(kept.place < 0, 0, at::kLong);
+  std::int64_t begin = 0;
+  for (const Group& group : live.groups) {
+    const std::int64_t end =
+        group.end == group.begin ? begin : ends[group.end - 1].item<std::int64_t>();
+    groups.push_back({group.slot, begin, end});
+    begin = end;
+  }
+  in.gate_up.index_copy_(
+      0, miss, grouped_linear(arrived.index_select(0, miss_row), s.gate_up_weight(), groups));
+  in.rows = at::cat({chunk.rows, arrived});
+  chunk.rows.reset();
+  chunk.compact = chunk.compact_row = at::Tensor();
+  return in;
+}
+
+struct Weights {
+  at::Tensor gate_up, down;
+  std::vector<bool> gate_up_written, down_written;
+};
+
+// One chunk: its gradients of x [tokens, d] and of the gates [tokens, k].
+struct ChunkGradients {
+  at::Tensor x, gates;
+};
+ChunkGradients backward_chunk(ExpertsState& s, std::size_t index, Wire& wire,
+                              const Selection& selection, const at::Tensor& all_delta,
+                              Weights& weights) {
+  cost::LayerWork& work = *s.call.work;
+  Chunk& chunk = s.chunks[index];
+  const at::Tensor delta = all_delta.slice(0, chunk.tokens.begin, chunk.tokens.end);
+  const at::Tensor x = s.x.slice(0, chunk.tokens.begin, chunk.tokens.end);
+  Kept kept;
+  if (s.selects()) {
+    kept = send_kept(s, wire, selection, index);
+  } else {
+    kept.dispatch = chunk.dispatch;
+    kept.dispatch.index_bytes = 0;  // nothing new was sent
+    kept.coefficient = chunk.gates;
+  }
+  const Dispatch& d = kept.dispatch;  // of the pairs that travel
+  at::Tensor rows = wire.send(delta.index_select(0, d.row_token), d.send_rows, d.receive_rows);
+  const LivePairs live = live_pairs(d, rows, s.call.zero_deltas);  // those to compute
+  const at::Tensor travelled = kept.place;
+  drop_dead(kept, live);
+  Inputs in = s.recomputes() ? recomputed_inputs(s, wire, x, d, live)
+              : s.caches()   ? cached_inputs(s, chunk, wire, x, kept, live, travelled)
+                             : kept_inputs(chunk, kept.place);
+
+  at::Tensor deltas = rows.index_select(0, live.row);
+  rows.reset();
+  at::Tensor a = gated(in.gate_up);
+  at::Tensor r = grouped_linear_input(deltas, s.down_weight(), live.groups);
+  if (s.selects()) {
+    const at::Tensor x_square = squares(in.rows).index_select(0, in.row);
+    note_variance(work, kept, exact_square(deltas, x_square, a, r, in.gate_up));
+  }
+  const at::Tensor dp = row_products(r, a, kept.coefficient.scalar_type());
+  const at::Tensor c = kept.coefficient.to(a.scalar_type()).unsqueeze(1);
+
+  grouped_linear_weight(weights.down, deltas, a.mul_(c), live.groups, weights.down_written);
+  a.reset();
+  deltas.reset();
+  gated_backward_in_place(r.mul_(c), in.gate_up);
+  r.reset();
+  at::Tensor pairs_x = in.rows.index_select(0, in.row);
+  in.rows.reset();
+  grouped_linear_weight(weights.gate_up, in.gate_up, pairs_x, live.groups, weights.gate_up_written);
+  pairs_x.reset();
+  at::Tensor pairs_dx = grouped_linear_input(in.gate_up, s.gate_up_weight(), live.groups);
+  in.gate_up.reset();
+  at::Tensor dx_rows = sum_rows(pairs_dx, live.row_pairs, live.row_begin, {});
+  pairs_dx.reset();
+  const at::Tensor home = wire.send(dx_rows, d.receive_rows, d.send_rows);
+  dx_rows.reset();
+  ChunkGradients g;
+  g.x = sum_rows(home, d.token_rows, d.token_begin, {});
+  g.gates = all_gate_gradients(s, chunk, wire, selection, kept, live.spread(dp), delta);
+
+  add_counts(work.backward_rows, d.send_rows);
+  add_counts(work.backward_pairs, d.send_pairs);
+  add_rows(work.backward_gemm_rows, live.groups);
+  work.zero_pairs += d.row.numel() - live.row.numel();
+  work.backward_bytes += d.index_bytes;
+  chunk = Chunk();
+  return g;
+}
+
+// Slots without pairs have a gradient too: zero.
+void fill_up(at::Tensor& gradient, const std::vector<bool>& written) {
+  for (std::size_t slot = 0; slot < written.size(); ++slot) {
+    if (!written[slot]) {
+      gradient.select(0, static_cast<std::int64_t>(slot)).zero_();
+    }
+  }
 }
 
 }  // namespace
@@ -247,78 +256,37 @@ ExpertsGradients experts_backward(ExpertsState& s, const at::Tensor& delta) {
   cost::LayerWork& work = *s.call.work;
   const CpuStopwatch cpu;
   Wire wire(*s.call.communicator);
+  const Selection selection = select(s, wire, delta);
 
-  const Stopwatch watch;
-  at::Tensor scores;
-  if (s.scores()) {
-    scores = score(s, wire, delta);
-    work.scored_pairs = scores.numel();
-    if (s.call.histogram) {
-      learn(s, scores);
-    }
-    if (s.call.watch_scores) {
-      s.call.watch_scores(values_of(scores));
-    }
-  }
-  Backward b;
-  if (s.selects()) {
-    const std::vector<float> weight = select(s, scores);
-    work.select_seconds += watch.seconds();
-    b = send_kept(s, wire, weight);
-  } else {
-    b.dispatch = s.dispatch;
-    b.dispatch.index_bytes = 0;  // nothing new was sent
-    b.coefficient = s.gates;
-  }
-  const Dispatch& d = b.dispatch;  // of the pairs that travel
-
-  const at::Tensor sent = delta.index_select(0, d.row_token);
-  const at::Tensor delta_rows = wire.send(sent, d.send_rows, d.receive_rows);
-  const LivePairs live = live_pairs(d, delta_rows, s.call.zero_deltas);  // those to compute
-  drop_dead(b, live);
-  const at::Tensor deltas = delta_rows.index_select(0, live.row);
-  at::Tensor x_rows, x, gate_up;
-  if (s.recomputes()) {
-    x_rows = wire.send(s.x.index_select(0, d.row_token), d.send_rows, d.receive_rows);
-    x = x_rows.index_select(0, live.row);
-    gate_up = grouped_linear(x, s.gate_up_weight(), live.groups);
-  } else {
-    const at::Tensor kept = s.compact.defined() ? s.compact.index_select(0, b.place) : b.place;
-    x = s.rows.index_select(0, pick(s.compact.defined() ? s.compact_row : s.dispatch.row, kept));
-    gate_up = pick(s.gate_up, kept);
-  }
-
-  const at::Tensor a = gated(gate_up);
-  const at::Tensor r = grouped_linear_input(deltas, s.down_weight(), live.groups);
-  if (s.selects()) {
-    note_variance(work, b, exact_square(deltas, x, a, r, gate_up));
-  }
-  const at::Tensor dp = (r * a).sum(1, false, b.coefficient.scalar_type());
-  const at::Tensor c = b.coefficient.to(a.scalar_type()).unsqueeze(1);
-
+  const auto slots = static_cast<std::size_t>(s.slots.gate_up.size(0));
+  Weights weights{at::empty_like(s.gate_up_weight()), at::empty_like(s.down_weight()),
+                  std::vector<bool>(slots, false), std::vector<bool>(slots, false)};
   ExpertsGradients g;
-  const auto slots = s.slots.gate_up.size(0);
-  g.down = grouped_linear_weight(deltas, a * c, slots, live.groups);
-  const at::Tensor d_gate_up = gated_backward(r * c, gate_up);
-  g.gate_up = grouped_linear_weight(d_gate_up, x, slots, live.groups);
-  const at::Tensor dx_pairs = grouped_linear_input(d_gate_up, s.gate_up_weight(), live.groups);
-  const at::Tensor dx_rows = sum_rows(dx_pairs, live.row_pairs, live.row_begin, {});
-  g.x = sum_rows(wire.send(dx_rows, d.receive_rows, d.send_rows), d.token_rows, d.token_begin, {});
-  g.gates = all_gate_gradients(s, wire, b, live.spread(dp), delta);
+  if (s.chunks.size() > 1) {
+    g.x = at::empty_like(s.x);
+  }
+  std::vector<at::Tensor> gates;
+  for (std::size_t i = 0; i < s.chunks.size(); ++i) {
+    const Range tokens = s.chunks[i].tokens;
+    ChunkGradients part = backward_chunk(s, i, wire, selection, delta, weights);
+    if (s.chunks.size() > 1) {
+      g.x.slice(0, tokens.begin, tokens.end).copy_(part.x);
+    } else {
+      g.x = std::move(part.x);
+    }
+    gates.push_back(std::move(part.gates));
+  }
+  g.gates = at::cat(gates);
+  fill_up(weights.gate_up, weights.gate_up_written);
+  fill_up(weights.down, weights.down_written);
+  g.gate_up = std::move(weights.gate_up);
+  g.down = std::move(weights.down);
 
-  work.backward_rows = to_int32(d.send_rows);
-  work.backward_pairs = to_int32(d.send_pairs);
-  work.backward_gemm_rows = group_rows(live.groups);
-  work.zero_pairs = d.row.numel() - live.row.numel();
-  work.backward_bytes = wire.bytes() + d.index_bytes;
-  work.memory_peak_bytes =
-      std::max(work.memory_peak_bytes,
-               instance_bytes(s.slots) + bytes_of(s.rows, s.gate_up, s.gates, s.out, s.statistics,
-                                                  s.outputs, sent, delta_rows, deltas, x_rows, x, a,
-                                                  r, d_gate_up, dx_pairs, dx_rows));
+  work.backward_bytes += wire.bytes();
   work.exchange_seconds += wire.time().wall;
   work.backward_cpu_seconds += cpu.seconds() - wire.time().cpu;
-  s.x = s.rows = s.gate_up = s.gates = s.out = s.outputs = s.statistics = at::Tensor();
+  s.x.reset();
+  s.chunks.clear();
   return g;
 }
 

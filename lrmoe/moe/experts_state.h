@@ -7,34 +7,56 @@
 
 #include <vector>
 
+#include "lrmoe/moe/cache.h"
+#include "lrmoe/moe/chunks.h"
 #include "lrmoe/moe/dispatch.h"
 #include "lrmoe/moe/experts.h"
 
 namespace lrmoe::moe {
+
+/// The pairs of some of this rank's tokens, which a pass handles in one go. All
+/// pairs and tokens are numbered from the chunk's first token.
+struct Chunk {
+  Range tokens;
+  RoutedPairs pairs;
+  Dispatch dispatch;
+  // At the source: y [P, d] in source order; router gradient exact.
+  at::Tensor outputs;
+  // At the destination, in destination order; rows and gate_up where they are kept.
+  at::Tensor rows;     // [N', d] x as received
+  at::Tensor gate_up;  // [P', 2n]
+  at::Tensor gates;    // [P']
+  // Where only some pairs' rows and gate_up were kept: their place there [P'],
+  // and the row of each [L']. Undefined: all are there.
+  at::Tensor compact, compact_row;
+};
 
 struct ExpertsState : torch::CustomClassHolder {
   ExpertsCall call;
   ExpertSlots slots;  // placement and weights in force in the forward pass
   std::int64_t top_k = 0;
   RoutedPairs pairs;  // this rank's, in source order
-  Dispatch dispatch;
-  // At the source; the last four only where the plan keeps a part.
+  std::vector<Chunk> chunks;
+  // At the source; the last three only where pairs are scored.
   at::Tensor x;             // [T, d]
   at::Tensor source_gates;  // [T, k]
   at::Tensor out;           // o [T, d]
-  at::Tensor statistics;    // [T * k, 0..2] fp32, pairs by number
-  at::Tensor outputs;       // y [P, d] in source order: router gradient exact
-  // At the destination, in destination order.
-  at::Tensor rows;     // [N', d] x as received; activation mode keep
-  at::Tensor gate_up;  // [P', 2n]; activation mode keep
-  at::Tensor gates;    // [P']
-  // Where only listed pairs' rows and gate_up were kept: their place there [P'],
-  // and the row of each [L']. Undefined: all are there.
-  at::Tensor compact, compact_row;
+  at::Tensor statistics;    // [T * k, 0..3] fp32, pairs by number
+
+  // Activation mode quota: the room of this rank's instances, and for each pair of
+  // this source [T * k] the rank that has it cached, or -1.
+  CacheRoom room;
+  std::vector<std::int32_t> home;
 
   bool scores() const { return selects() || call.plan->score; }
   bool selects() const { return !call.plan->keep_all; }
-  bool recomputes() const { return call.options.activations == plan::Activations::recompute; }
+  bool recomputes() const { return call.plan->activations == plan::Activations::recompute; }
+  bool caches() const {
+    return call.plan->activations == plan::Activations::quota && selects() && call.backward;
+  }
+  /// The oracle's scores need every pair's activations.
+  bool oracle() const { return scores() && call.options.metric == plan::Metric::exact; }
+  bool keeps_activations() const { return call.backward && (!recomputes() || oracle()); }
   bool keeps_outputs() const {
     return selects() && call.options.router_gradient == plan::RouterGradient::exact;
   }
@@ -49,25 +71,8 @@ struct ExpertsGradients {
 at::Tensor experts_forward(ExpertsState& state, const at::Tensor& x, const at::Tensor& gates);
 ExpertsGradients experts_backward(ExpertsState& state, const at::Tensor& delta);
 
-/// Bytes of weights and gradients of the slots in use.
-std::int64_t instance_bytes(const ExpertSlots& slots);
-
-template <class... Tensors>
-std::int64_t bytes_of(const Tensors&... tensors) {
-  return (std::int64_t{0} + ... +
-          (tensors.defined() ? static_cast<std::int64_t>(tensors.nbytes()) : 0));
-}
-
-inline std::vector<std::int32_t> to_int32(const std::vector<std::int64_t>& values) {
-  return {values.begin(), values.end()};
-}
-
-inline std::vector<std::int32_t> group_rows(const std::vector<Group>& groups) {
-  std::vector<std::int32_t> rows;
-  for (const auto& group : groups) {
-    rows.push_back(static_cast<std::int32_t>(group.end - group.begin));
-  }
-  return rows;
-}
+/// Adds counts to those that are there: [0] when there are none yet.
+void add_counts(std::vector<std::int32_t>& sum, const std::vector<std::int64_t>& counts);
+void add_rows(std::vector<std::int32_t>& sum, const std::vector<Group>& groups);
 
 }  // namespace lrmoe::moe

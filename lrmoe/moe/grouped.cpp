@@ -1,5 +1,7 @@
 #include "lrmoe/moe/grouped.h"
 
+#include "lrmoe/moe/chunks.h"
+
 namespace lrmoe::moe {
 namespace {
 
@@ -29,23 +31,23 @@ at::Tensor grouped_linear_input(const at::Tensor& dy, const at::Tensor& weight,
   return loop_of_gemms(dy, weight, weight.size(2), false, groups);
 }
 
-at::Tensor grouped_linear_weight(const at::Tensor& dy, const at::Tensor& x, std::int64_t slots,
-                                 std::span<const Group> groups) {
-  at::Tensor out = at::empty({slots, dy.size(1), x.size(1)}, dy.options());
-  std::vector<bool> written(static_cast<std::size_t>(slots), false);
+void grouped_linear_weight(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x,
+                           std::span<const Group> groups, std::vector<bool>& written) {
   for (const auto& group : groups) {
-    if (group.end > group.begin) {
-      at::Tensor part = out.select(0, group.slot);
-      at::mm_out(part, dy.slice(0, group.begin, group.end).t(), x.slice(0, group.begin, group.end));
-      written[static_cast<std::size_t>(group.slot)] = true;
+    if (group.end == group.begin) {
+      continue;
+    }
+    const auto slot = static_cast<std::size_t>(group.slot);
+    at::Tensor part = out.select(0, group.slot);
+    const at::Tensor dy_t = dy.slice(0, group.begin, group.end).t();
+    const at::Tensor x_part = x.slice(0, group.begin, group.end);
+    if (written[slot]) {
+      part.addmm_(dy_t, x_part);
+    } else {
+      at::mm_out(part, dy_t, x_part);
+      written[slot] = true;
     }
   }
-  for (std::int64_t s = 0; s < slots; ++s) {
-    if (!written[static_cast<std::size_t>(s)]) {
-      out.select(0, s).zero_();
-    }
-  }
-  return out;
 }
 
 at::Tensor gated(const at::Tensor& gate_up) {
@@ -60,6 +62,13 @@ at::Tensor gated_backward(const at::Tensor& da, const at::Tensor& gate_up) {
   at::silu_backward_out(parts[0], da * halves[1], halves[0]);
   at::mul_out(parts[1], at::silu(halves[0]), da);
   return out;
+}
+
+void gated_backward_in_place(const at::Tensor& da, at::Tensor& gate_up) {
+  in_blocks(da.size(0), [&](std::int64_t begin, std::int64_t end) {
+    at::Tensor block = gate_up.slice(0, begin, end);
+    block.copy_(gated_backward(da.slice(0, begin, end), block));
+  });
 }
 
 }  // namespace lrmoe::moe

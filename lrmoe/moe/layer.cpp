@@ -53,6 +53,8 @@ struct MoeLayer::Impl {
   std::function<void(std::span<const std::int64_t>, std::span<const float>)> watch_routing = {};
   std::vector<std::unique_ptr<const Planned>> planned = {};  // what `plans` were made from
   plan::RouteScratch scratch = {};
+  std::function<void(const plan::Placement&)> fetch = {};  // placement in-step
+  bool stale = false;  // in-step: the weights have changed since they were fetched
 
   struct Gathered {
     plan::Counts demand;
@@ -95,6 +97,18 @@ struct MoeLayer::Impl {
     input.listed = made->listed ? &*made->listed : nullptr;
     input.draw = plan::selection_draw(seed, info.step, info.micro_batch, layer);
     return made;
+  }
+
+  // Placement in-step: a step's first micro-batch decides for all of them.
+  double fetch_seconds(const plan::Counts& demand, const StepInfo& info) {
+    const Stopwatch watch;
+    if (!info.evaluate && !info.keep_all && plans.empty()) {
+      fetch(strategy.place(cluster, demand, slots.placement, &curves));
+    } else if (stale) {
+      fetch(plan::Placement(slots.placement));
+    }
+    stale = false;
+    return watch.seconds();
   }
 
   // Scores of all ranks into the curves. Every rank has seen the same plans, so
@@ -155,8 +169,9 @@ MoeLayer::MoeLayer(const model::MoeConfig& config, int layer, int slots,
   auto& s = impl_->slots;
   s.rank = communicator.rank();
   s.placement = strategy.initial(impl_->cluster);
-  s.gate_up = at::zeros({slots, 2 * config.expert_width, config.hidden}, weights).requires_grad_();
-  s.down = at::zeros({slots, config.hidden, config.expert_width}, weights).requires_grad_();
+  s.gate_up =
+      at::zeros({s.used(), 2 * config.expert_width, config.hidden}, weights).requires_grad_();
+  s.down = at::zeros({s.used(), config.hidden, config.expert_width}, weights).requires_grad_();
 }
 
 at::Tensor MoeLayer::initial_expert(int expert) const {
@@ -201,13 +216,14 @@ MoeLayer::Output MoeLayer::forward(const at::Tensor& x, const StepInfo& info) {
   const Stopwatch exchange;
   auto gathered = impl_->gather_demand(call.experts, call.listed, shortlists);
   work->exchange_seconds += exchange.seconds();
+  const double fetching = impl_->fetch ? impl_->fetch_seconds(gathered.demand, info) : 0.0;
   const Stopwatch planning;
   auto planned = impl_->to_plan(std::move(gathered), info);
   const plan::Counts& demand = planned->input.demand;
   call.plan = std::make_shared<const plan::RankPlan>(
       impl_->strategy.route_rank(planned->input, impl_->comm.rank(), impl_->scratch));
   work->plan_seconds += planning.seconds();
-  work->forward_seconds += watch.seconds();
+  work->forward_seconds += watch.seconds() - fetching;  // that is the update's
 
   Output out;
   out.pairs = Impl::pairs(demand);
@@ -236,13 +252,20 @@ plan::Placement MoeLayer::finish_step() {
     router_bias.add_(at::sign(f.mean() - f), impl_->config.bias_rate);
   }
   impl_->learn_scores();
-  plan::Placement next = impl_->strategy.place(impl_->cluster, impl_->step_demand,
-                                               impl_->slots.placement, &impl_->curves);
+  impl_->stale = true;
+  plan::Placement next = impl_->fetch
+                             ? impl_->slots.placement
+                             : impl_->strategy.place(impl_->cluster, impl_->step_demand,
+                                                     impl_->slots.placement, &impl_->curves);
   impl_->step_demand = plan::Counts(impl_->cluster.ranks, impl_->cluster.experts);
   impl_->plans.clear();
   impl_->planned.clear();
   impl_->work.clear();
   return next;
+}
+
+void MoeLayer::place_in_step(std::function<void(const plan::Placement&)> fetch) {
+  impl_->fetch = std::move(fetch);
 }
 
 ExpertSlots& MoeLayer::slots() {

@@ -60,6 +60,13 @@ class MoeLayer {
   /// weights to the placement (optim::ExpertOptimizer::deliver).
   plan::Placement finish_step();
 
+  /// From now on the placement is planned in the step that uses it: the first
+  /// micro-batch's forward pass plans it from its own demand and has `fetch` fill the
+  /// slots of all ranks before the GEMMs; finish_step leaves the placement as it is.
+  /// Every forward pass after a finish_step fetches, as the weights have changed.
+  /// fetch: collective, e.g. optim::ExpertOptimizer::deliver.
+  void place_in_step(std::function<void(const plan::Placement&)> fetch);
+
   /// Router weight [E, d]: a replicated parameter whose gradient is this rank's share.
   at::Tensor router_weight;
   /// Sigmoid router: e_score_correction_bias [E] fp32, no gradient; replicated.

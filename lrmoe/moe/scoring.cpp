@@ -3,15 +3,10 @@
 #include <algorithm>
 
 #include "lrmoe/base/error.h"
+#include "lrmoe/moe/chunks.h"
 
 namespace lrmoe::moe {
 namespace {
-
-// Sums of squares over the last dimension, at least fp32.
-at::Tensor squares(const at::Tensor& rows) {
-  const at::Tensor wide = rows.scalar_type() == at::kBFloat16 ? rows.to(at::kFloat) : rows;
-  return wide.square().sum(-1);
-}
 
 bool needs_update_norm(const plan::LrmoeOptions& options) {
   return options.metric == plan::Metric::update_norm ||
@@ -19,6 +14,27 @@ bool needs_update_norm(const plan::LrmoeOptions& options) {
 }
 
 }  // namespace
+
+at::Tensor squares(const at::Tensor& rows) {
+  const bool narrow = rows.scalar_type() == at::kBFloat16;
+  at::Tensor out =
+      at::empty({rows.size(0)}, narrow ? rows.options().dtype(at::kFloat) : rows.options());
+  in_blocks(rows.size(0), [&](std::int64_t begin, std::int64_t end) {
+    const at::Tensor block = rows.slice(0, begin, end);
+    const at::Tensor wide = narrow ? block.to(at::kFloat) : block;
+    out.slice(0, begin, end).copy_(wide.square().sum(-1));
+  });
+  return out;
+}
+
+at::Tensor row_products(const at::Tensor& a, const at::Tensor& b, at::ScalarType dtype) {
+  at::Tensor out = at::empty({a.size(0)}, a.options().dtype(dtype));
+  in_blocks(a.size(0), [&](std::int64_t begin, std::int64_t end) {
+    out.slice(0, begin, end)
+        .copy_((a.slice(0, begin, end) * b.slice(0, begin, end)).sum(1, false, dtype));
+  });
+  return out;
+}
 
 bool needs_output_norm(const plan::LrmoeOptions& options) {
   return options.shortlist < 1.0 && options.shortlist_by == plan::ShortlistBy::output;
@@ -54,32 +70,39 @@ int statistics_per_pair(const plan::LrmoeOptions& options) {
 }
 
 at::Tensor pair_statistics(const plan::LrmoeOptions& options, const at::Tensor& a,
-                           const at::Tensor& gate_up, const at::Tensor& y, const at::Tensor& down,
+                           const at::Tensor& gate_up, const at::Tensor& down,
                            std::span<const Group> groups) {
-  const bool update_norm = needs_update_norm(options);
   at::Tensor out =
       at::empty({a.size(0), statistics_per_pair(options)}, a.options().dtype(at::kFloat));
-  if (needs_output_norm(options)) {
-    out.select(1, out.size(1) - 1).copy_(squares(y).sqrt());
+  if (needs_update_norm(options) || options.metric == plan::Metric::down_norm) {
+    out.select(1, 0).copy_(squares(a));
   }
-  // Group by group, so that what lies between stays in the caches.
+  if (!needs_update_norm(options)) {
+    return out;
+  }
   for (const auto& group : groups) {
-    if (group.end == group.begin || (!update_norm && options.metric != plan::Metric::down_norm)) {
-      continue;
-    }
-    const auto part = [&](const at::Tensor& of) { return of.slice(0, group.begin, group.end); };
-    part(out).select(1, 0).copy_(squares(part(a)));
-    if (update_norm) {
+    if (group.end > group.begin) {
       // d a = (u s'(g)) dg + silu(g) du: the squares of both factors, weighted by c^2.
-      const at::Tensor factors =
-          gated_backward(at::ones_like(part(a)), part(gate_up)).to(at::kFloat).square_();
-      const auto halves = factors.chunk(2, 1);
-      const at::Tensor c_squared =
-          down.select(0, group.slot).to(at::kFloat).square().sum(0);  // [n]
-      part(out).select(1, 1).copy_(at::mv(halves[0] + halves[1], c_squared));
+      const at::Tensor c_squared = down[group.slot].to(at::kFloat).square().sum(0);  // [n]
+      in_blocks(group.end - group.begin, [&](std::int64_t begin, std::int64_t end) {
+        const at::Tensor block = gate_up.slice(0, group.begin + begin, group.begin + end);
+        const at::Tensor ones = at::ones({1, a.size(1)}, a.options()).expand({end - begin, -1});
+        const at::Tensor factors = gated_backward(ones, block).to(at::kFloat).square_();
+        const auto halves = factors.chunk(2, 1);
+        out.select(1, 1)
+            .slice(0, group.begin + begin, group.begin + end)
+            .copy_(at::mv(halves[0] + halves[1], c_squared));
+      });
     }
   }
   return out;
+}
+
+void add_output_norms(const plan::LrmoeOptions& options, const at::Tensor& y,
+                      at::Tensor& statistics) {
+  if (needs_output_norm(options)) {
+    statistics.select(1, statistics.size(1) - 1).copy_(squares(y).sqrt());
+  }
 }
 
 at::Tensor score_pairs(plan::Metric metric, const at::Tensor& gates, const at::Tensor& delta,
@@ -111,10 +134,16 @@ at::Tensor score_pairs(plan::Metric metric, const at::Tensor& gates, const at::T
   }
 }
 
-at::Tensor exact_square(const at::Tensor& delta, const at::Tensor& x, const at::Tensor& a,
+at::Tensor exact_square(const at::Tensor& delta, const at::Tensor& x_square, const at::Tensor& a,
                         const at::Tensor& r, const at::Tensor& gate_up) {
-  return (squares(delta) * squares(a) + squares(x) * squares(gated_backward(r, gate_up)))
-      .to(at::kFloat);
+  at::Tensor out = at::empty({a.size(0)}, a.options().dtype(at::kFloat));
+  in_blocks(a.size(0), [&](std::int64_t begin, std::int64_t end) {
+    const auto part = [&](const at::Tensor& t) { return t.slice(0, begin, end); };
+    const at::Tensor by_gate_up = squares(gated_backward(part(r), part(gate_up)));
+    out.slice(0, begin, end)
+        .copy_(squares(part(delta)) * squares(part(a)) + part(x_square) * by_gate_up);
+  });
+  return out;
 }
 
 }  // namespace lrmoe::moe

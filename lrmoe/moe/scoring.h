@@ -41,11 +41,14 @@ std::vector<std::uint8_t> shortlist_by_gate(const plan::LrmoeOptions& options,
 int statistics_per_pair(const plan::LrmoeOptions& options);
 
 /// At the expert's rank: [P', statistics_per_pair]: |a|^2 and q, as the metric
-/// needs them, and |y| last where it is needed.
-///   a: [P', n]; gate_up: [P', 2n]; y: [P', d]; down: [S, d, n].
+/// needs them; the last, |y|, where it is needed, is for add_output_norms to fill in.
+///   a: [P', n]; gate_up: [P', 2n]; down: [S, d, n].
 at::Tensor pair_statistics(const plan::LrmoeOptions& options, const at::Tensor& a,
-                           const at::Tensor& gate_up, const at::Tensor& y, const at::Tensor& down,
+                           const at::Tensor& gate_up, const at::Tensor& down,
                            std::span<const Group> groups);
+/// |y| of each pair, where the options need it. y: [P', d].
+void add_output_norms(const plan::LrmoeOptions& options, const at::Tensor& y,
+                      at::Tensor& statistics);
 
 /// At the source: scores [T * k] fp32 (metrics other than exact and random).
 ///   gates: p [T, k]; delta, x: [T, d]; statistics: [T * k, n] in order of pairs;
@@ -54,9 +57,14 @@ at::Tensor score_pairs(plan::Metric metric, const at::Tensor& gates, const at::T
                        const at::Tensor& x, const at::Tensor& statistics, const at::Tensor& out);
 
 /// S^2 / p^2 per pair, fp32 [P]: times the squared coefficient it is a pair's
-/// exact contribution. All arguments by pair: delta, x [P, d]; a, r [P, n];
-/// gate_up [P, 2n].
-at::Tensor exact_square(const at::Tensor& delta, const at::Tensor& x, const at::Tensor& a,
+/// exact contribution. All arguments by pair: delta [P, d]; x_square |x|^2 [P];
+/// a, r [P, n]; gate_up [P, 2n].
+at::Tensor exact_square(const at::Tensor& delta, const at::Tensor& x_square, const at::Tensor& a,
                         const at::Tensor& r, const at::Tensor& gate_up);
+
+/// Sums of squares of each row, at least fp32: [P, n] -> [P].
+at::Tensor squares(const at::Tensor& rows);
+/// <a_i, b_i> of each row, summed in `dtype`: [P, n] x 2 -> [P].
+at::Tensor row_products(const at::Tensor& a, const at::Tensor& b, at::ScalarType dtype);
 
 }  // namespace lrmoe::moe

@@ -71,10 +71,14 @@ at::Tensor ExpertOptimizer::part(const at::Tensor& flat, int expert) const {
   return flat.narrow(0, offset, size);
 }
 
+void ExpertOptimizer::begin_step() {
+  bytes_ = 0;
+  seconds_ = 0.0;
+}
+
 void ExpertOptimizer::reduce(const moe::ExpertSlots& slots) {
   const Stopwatch watch;
   const at::NoGradGuard no_grad;
-  bytes_ = 0;
   gradient.zero_();
   const auto grad_of = [](const at::Tensor& weight) {
     return weight.grad().defined() ? weight.grad() : at::zeros_like(weight);
@@ -89,7 +93,7 @@ void ExpertOptimizer::reduce(const moe::ExpertSlots& slots) {
                    "an owned optimizer met an expert that another rank owns");
       part(gradient, expert).copy_(rows.select(0, static_cast<std::int64_t>(i)));
     }
-    seconds_ = watch.seconds();
+    seconds_ += watch.seconds();
     return;
   }
 
@@ -112,7 +116,7 @@ void ExpertOptimizer::reduce(const moe::ExpertSlots& slots) {
       offset += width;
     }
   }
-  seconds_ = watch.seconds();
+  seconds_ += watch.seconds();
 }
 
 double ExpertOptimizer::gradient_square() const {

@@ -53,9 +53,11 @@ class ExpertOptimizer {
   /// Fills the slots of `next` on every rank from the shards and drops old gradients.
   void deliver(const plan::Placement& next, moe::ExpertSlots& slots);
 
-  /// Bytes that the last reduce and deliver sent to other ranks.
+  /// Since the last begin_step: bytes that reduce and deliver sent to other ranks,
+  /// wall time of reduce, step and deliver.
   std::int64_t bytes_sent() const { return bytes_; }
-  double seconds() const { return seconds_; }  // wall time of the last reduce + step + deliver
+  double seconds() const { return seconds_; }
+  void begin_step();
 
   const ShardMap& map() const { return map_; }
   /// Flat tensors [elements(rank)], experts one after the other: for checkpoints.

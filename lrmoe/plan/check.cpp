@@ -30,6 +30,7 @@ void check_tables(const Plan& plan) {
   counts(plan.demand, "demand");
   counts(plan.quota, "quota");
   counts(plan.dropped, "dropped");
+  LRMOE_ASSERT(plan.chunks >= 1, "[check_plan] a pass in no chunk");
   LRMOE_ASSERT(plan.memory.empty() || plan.memory.size() == static_cast<std::size_t>(c.ranks),
                "[check_plan] memory is not [R]");
 }
@@ -130,6 +131,10 @@ void check_cells(const Plan& plan) {
                      cell.expert < c.experts && cell.rank >= -1 && cell.rank < c.ranks,
                  "[check_plan] a cell out of range");
     const std::string where = at(cell.source, cell.expert);
+    LRMOE_ASSERT((cell.rank >= 0) == (plan.activations == Activations::keep),
+                 "[check_plan] only activations that stay where they are (keep) tie a cell to an "
+                 "instance" +
+                     where);
     LRMOE_ASSERT(before == nullptr || std::tie(before->source, before->expert, before->rank) <
                                           std::tie(cell.source, cell.expert, cell.rank),
                  "[check_plan] cells not sorted" + where);

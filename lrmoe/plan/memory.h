@@ -16,24 +16,34 @@ struct MemoryModel {
   std::int64_t activation_bytes = 2;  // per element of what is sent, kept and computed
   std::int64_t gate_bytes = 4;        // per gate
   Activations activations = Activations::keep;
-  int chunks = 1;  // parts in which both passes run, one after the other
+  int chunks = 1;                    // parts in which both passes run, one after the other
+  std::int64_t index_bytes = 8;      // per index of the dispatch
+  std::int64_t statistic_bytes = 4;  // per number of the statistics
+  int statistics = 0;                // fp32 numbers per pair that the scores need
+  bool outputs = false;              // router gradient exact: y of every pair stays at its source
+  bool oracle = false;               // metric exact: every pair's activations stay
 };
+
+/// What the options say of the scores: statistics, outputs, oracle.
+void set_scores(MemoryModel& model, const LrmoeOptions& options);
 
 /// Rows (tokens, each once per rank) that `tokens` tokens send to a rank with
 /// `pairs` pairs, when every pair of a token ends there with the same chance:
-/// tokens * (1 - (1 - pairs / (k tokens))^k), rounded up.
-std::int64_t expected_rows(std::int64_t tokens, std::int64_t pairs, int top_k);
+/// tokens * (1 - (1 - pairs / (k tokens))^k), rounded up. With `experts` above k the
+/// k experts of a token are distinct: drawn without putting back.
+std::int64_t expected_rows(std::int64_t tokens, std::int64_t pairs, int top_k, int experts = 0);
 
-/// Terms of every rank, [R]. With P pairs and N rows here, M rows sent from here,
-/// subscript b for the backward pass:
-///   weights     used slots * 3dn            gradients  as weights
-///   activations keep: N d + P 2n, and P gates; recompute: none
-///   buffers     forward:  M d sent, N d and M d of the combine, N d received where not kept
-///               backward: 2 (M_b + N_b) d for delta and dx, (M_b + N_b) d for x where not kept
-///   workspace   forward:  P (2d + n), and P 2n where not kept
-///               backward: P_b (3d + 4n), and P_b 2n where not kept
-/// Buffers and workspace are those of the phase in which they sum to more.
-/// Row counts are not in the plan: expected_rows stands in for them.
+enum class Phase : std::uint8_t { forward, backward };
+
+/// Bytes at the peak of one phase on every rank, [R]: what the allocator holds for
+/// this layer and micro-batch, weights included; the forward pass has no gradients.
+/// docs/memory.md says what is alive when. Activation mode and number of chunks
+/// are the model's, not the plan's. Row counts are not in the plan: expected_rows
+/// stands in for them. Bytes of x, delta and of the tokens' gates are the caller's.
+std::vector<MemoryTerms> phase_terms(const Plan& plan, const MemoryModel& model, Phase phase);
+
+/// The phase in which activations, buffers and workspace sum to more, with the
+/// gradients, which are there from the first backward pass of a step on.
 std::vector<MemoryTerms> memory_terms(const Plan& plan, const MemoryModel& model);
 
 /// Bytes that a rank's MoE layers may take together (plan/budget.h).
@@ -43,6 +53,8 @@ struct MemoryBudget {
   int most_chunks = 64;
   MemoryModel model;
 };
+/// memory_terms of the plan as it runs: with its own activation mode and chunks.
+std::vector<MemoryTerms> executed_terms(const Plan& plan, MemoryModel model);
 
 /// The fullest rank's terms.
 MemoryTerms fullest(const std::vector<MemoryTerms>& terms);

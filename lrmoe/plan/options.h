@@ -9,7 +9,7 @@ namespace lrmoe::plan {
 /// How a cell's quota is filled (docs/design.md, "Selection").
 enum class SelectMode : std::uint8_t { sampled, top };
 /// What the forward pass leaves for the backward pass (docs/design.md, "Memory").
-enum class Activations : std::uint8_t { keep, recompute };
+enum class Activations : std::uint8_t { keep, recompute, quota };
 /// When the placement of a step is planned: from the demand of the step before, or
 /// from its own, where replica weights are fetched before the GEMMs.
 enum class Placing : std::uint8_t { next_step, in_step };

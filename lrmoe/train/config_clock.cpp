@@ -105,12 +105,14 @@ plan::StrategyOptions strategy_options(const Config& config) {
 
 plan::MemoryModel memory_model(const Config& config) {
   const std::int64_t bytes = element_bytes(config.train.dtype);
-  return {config.model.hidden,
-          config.model.expert_width,
-          bytes,
-          bytes,
-          4,
-          config.strategy.lrmoe.activations};
+  plan::MemoryModel model{config.model.hidden,
+                          config.model.expert_width,
+                          bytes,
+                          bytes,
+                          4,
+                          config.strategy.lrmoe.activations};
+  plan::set_scores(model, config.strategy.lrmoe);
+  return model;
 }
 
 }  // namespace lrmoe::train

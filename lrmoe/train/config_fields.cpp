@@ -318,17 +318,16 @@ void add_lrmoe(std::vector<Field>& fields) {
                                         {"remainder", plan::RouterGradient::remainder},
                                         {"kept", plan::RouterGradient::kept},
                                         {"exact", plan::RouterGradient::exact}});
-  section.choice<plan::Activations>(
-      "activations", &LrmoeOptions::activations,
-      {{"keep", plan::Activations::keep}, {"recompute", plan::Activations::recompute}});
+  section.choice<plan::Activations>("activations", &LrmoeOptions::activations,
+                                    {{"keep", plan::Activations::keep},
+                                     {"recompute", plan::Activations::recompute},
+                                     {"quota", plan::Activations::quota}});
   section.real("floor", &LrmoeOptions::floor, kFraction);
   section.real("slack", &LrmoeOptions::slack, kSlack);
   section.real("variance_limit", &LrmoeOptions::variance_limit, kNotNegative);
   Section trainer(fields, "lrmoe", &Config::lrmoe);
-  trainer
-      .choice<Placing>("placement", &LrmoeTrainConfig::placement,
-                       {{"next-step", Placing::next_step}})
-      .expected = "'next-step' ('in-step', placing within the step, is not built yet)";
+  trainer.choice<Placing>("placement", &LrmoeTrainConfig::placement,
+                          {{"next-step", Placing::next_step}, {"in-step", Placing::in_step}});
   trainer.integer("audit_every", &LrmoeTrainConfig::audit_every, 0);
   for (std::size_t i = first; i < fields.size(); ++i) {
     fields[i].of_strategy = true;

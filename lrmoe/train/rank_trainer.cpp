@@ -35,6 +35,9 @@ RankTrainer::RankTrainer(const Config& config, const plan::Strategy& strategy, c
 StepMetrics RankTrainer::step() {
   const Stopwatch watch;
   const double rate = learning_rate(config_.train, replica_.steps);
+  for (optim::ExpertOptimizer& optimizer : replica_.experts) {
+    optimizer.begin_step();
+  }
   const Losses losses = forward_backward();
   if (!std::isfinite(losses.cross_entropy)) {
     stop_diverged("the loss", replica_.steps + 1);
@@ -181,7 +184,10 @@ void RankTrainer::move_experts() {
   for (std::size_t i = 0; i < replica_.experts.size(); ++i) {
     moe::MoeLayer& layer = *replica_.model.moe_layers()[i];
     replica_.last_demand[i] = layer.step_demand();
-    replica_.experts[i].deliver(layer.finish_step(), layer.slots());
+    const plan::Placement next = layer.finish_step();
+    if (!replica_.places_in_step) {
+      replica_.experts[i].deliver(next, layer.slots());
+    }
   }
 }
 

@@ -18,7 +18,9 @@ Replica::Replica(const Config& config, const plan::Strategy& strategy_,
       strategy(strategy_),
       model(config.model, config.slots(), communicator_, strategy_, config.train.seed,
             scalar_type(config.train.dtype), ranks_per_node(config)),
-      dense(model.parameters()) {
+      dense(model.parameters()),
+      places_in_step(config.strategy.lrmoe.placement == plan::Placing::in_step &&
+                     strategy_.selection() != nullptr) {
   const optim::ShardMap map{communicator.size(), config.model.experts,
                             std::int64_t{3} * config.model.hidden * config.model.expert_width,
                             strategy.owns_experts()};
@@ -27,6 +29,11 @@ Replica::Replica(const Config& config, const plan::Strategy& strategy_,
     experts.emplace_back(
         map, communicator, [&](int expert) { return model.initial_expert(i, expert); }, at::kFloat);
     experts.back().deliver(plan::Placement(layer.slots().placement), layer.slots());
+    if (places_in_step) {
+      layer.place_in_step([this, i](const plan::Placement& next) {
+        experts[i].deliver(next, model.moe_layers()[i]->slots());
+      });
+    }
     last_demand.emplace_back(communicator.size(), config.model.experts);
   }
 }

@@ -17,10 +17,14 @@ struct Replica {
   /// At step 0, experts delivered to the strategy's first placement. Collective.
   Replica(const Config& config, const plan::Strategy& strategy, comm::Communicator& communicator);
 
+  Replica(const Replica&) = delete;  // its layers know where it is
+  Replica& operator=(const Replica&) = delete;
+
   comm::Communicator& communicator;
   const plan::Strategy& strategy;
   model::Transformer model;
   DenseOptimizer dense;
+  bool places_in_step;  // lrmoe.placement "in-step" (it concerns lrmoe alone)
   std::vector<optim::ExpertOptimizer> experts;  // one per MoE layer
   std::vector<plan::Counts> last_demand;        // [R, E] per MoE layer, of the last step
   std::int64_t steps = 0;                       // optimizer steps done

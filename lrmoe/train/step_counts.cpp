@@ -53,12 +53,9 @@ StepCounts::Ranks StepCounts::count_ranks(
   for (const std::vector<cost::LayerWork>& micro : micro_batches) {
     for (std::size_t r = 0; r < ranks.size(); ++r) {
       const cost::LayerWork& work = micro[r];
-      // One micro-batch after the other: their memory is the largest one's.
-      const std::int64_t memory = std::max(ranks[r].memory_bytes, work.memory_peak_bytes);
       ranks[r] += {work.forward_bytes,   work.backward_bytes,   0,
                    work.forward_seconds, work.backward_seconds, work.exchange_seconds,
                    work.added_variance,  work.total_variance,   work.zero_pairs};
-      ranks[r].memory_bytes = memory;
     }
   }
   return ranks;
@@ -76,9 +73,10 @@ void StepCounts::note_plans(const moe::MoeLayer& layer, int index) {
 }
 
 void StepCounts::add_memory(const moe::MoeLayer& layer, const plan::MemoryModel& model) {
+  // One micro-batch after the other: their memory is the largest one's.
   std::vector<plan::MemoryTerms> most;
   for (const plan::Plan& plan : layer.whole_plans()) {
-    const std::vector<plan::MemoryTerms> terms = plan::memory_terms(plan, model);
+    const std::vector<plan::MemoryTerms> terms = plan::executed_terms(plan, model);
     most.resize(terms.size());
     for (std::size_t r = 0; r < terms.size(); ++r) {
       most[r] = terms[r].total() > most[r].total() ? terms[r] : most[r];
@@ -86,6 +84,7 @@ void StepCounts::add_memory(const moe::MoeLayer& layer, const plan::MemoryModel&
   }
   memory_.resize(std::max(memory_.size(), most.size()));
   for (std::size_t r = 0; r < most.size(); ++r) {
+    ranks_.back()[r].memory_bytes = most[r].total();
     plan::MemoryTerms& sum = memory_[r];
     sum.weights += most[r].weights;
     sum.gradients += most[r].gradients;

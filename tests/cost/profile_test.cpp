@@ -128,7 +128,6 @@ std::vector<LayerWork> some_work(std::size_t count) {
     w.scored_pairs = number();
     w.forward_bytes = number();
     w.backward_bytes = -number();
-    w.memory_peak_bytes = std::int64_t{number()} << 30;
     w.forward_seconds = number() / 3.0;
     w.backward_seconds = number() / 7.0;
     w.exchange_seconds = number() * 1e-9;

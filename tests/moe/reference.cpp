@@ -308,6 +308,41 @@ class Scattered : public plan::Strategy {
 
 }  // namespace
 
+namespace {
+
+class Chunked : public plan::Strategy {
+ public:
+  Chunked(std::unique_ptr<const plan::Strategy> inner, int chunks)
+      : inner_(std::move(inner)), chunks_(chunks) {}
+  std::string_view name() const override { return inner_->name(); }
+  bool owns_experts() const override { return inner_->owns_experts(); }
+  const plan::LrmoeOptions* selection() const override { return inner_->selection(); }
+  plan::Placement initial(const plan::Cluster& cluster) const override {
+    return inner_->initial(cluster);
+  }
+  plan::Placement place(const plan::Cluster& cluster, const plan::Counts& demand,
+                        const plan::Placement& present,
+                        const plan::ScoreCurves* curves) const override {
+    return inner_->place(cluster, demand, present, curves);
+  }
+  plan::Plan route(const plan::RouteInput& in) const override {
+    plan::Plan plan = inner_->route(in);
+    plan.chunks = chunks_;
+    return plan;
+  }
+
+ private:
+  std::unique_ptr<const plan::Strategy> inner_;
+  int chunks_;
+};
+
+}  // namespace
+
+std::unique_ptr<const plan::Strategy> chunked(std::unique_ptr<const plan::Strategy> strategy,
+                                              int chunks) {
+  return std::make_unique<Chunked>(std::move(strategy), chunks);
+}
+
 std::unique_ptr<const plan::Strategy> scattered_strategy(std::uint64_t seed) {
   return std::make_unique<Scattered>(seed);
 }

@@ -78,6 +78,10 @@ void sampled_gradients(const at::Tensor& x, const at::Tensor& direction,
 /// spread over all instances), and move at every step.
 std::unique_ptr<const plan::Strategy> scattered_strategy(std::uint64_t seed);
 
+/// Another strategy's plans, run in `chunks` chunks.
+std::unique_ptr<const plan::Strategy> chunked(std::unique_ptr<const plan::Strategy> strategy,
+                                              int chunks);
+
 /// A small layer: d 10, six experts of width 7, top-3.
 model::MoeConfig small_layer(model::RouterKind router, bool renormalise, double scale);
 std::unique_ptr<const plan::Strategy> lrmoe_strategy(const plan::LrmoeOptions& options);

@@ -149,11 +149,11 @@ TEST(Config, SuggestedValuesAreRight) {
   EXPECT_EQ(message_of("", {"parallel.ranks=4", "parallel.slots=8"}), "no error");
 }
 
-TEST(Config, PlacingWithinTheStepIsNotBuiltYet) {
+TEST(Config, PlacementIsOfTheNextStepOrOfThisOne) {
   EXPECT_EQ(parse("[lrmoe]\nplacement = \"next-step\"\n").lrmoe.placement, Placing::next_step);
-  EXPECT_EQ(message_of("[lrmoe]\nplacement = \"in-step\"\n"),
-            "a.toml:2: lrmoe.placement = \"in-step\" will not do; it takes 'next-step' ('in-step', "
-            "placing within the step, is not built yet)");
+  EXPECT_EQ(message_of("[lrmoe]\nplacement = \"this-step\"\n"),
+            "a.toml:2: lrmoe.placement = \"this-step\" will not do; it takes 'next-step' "
+            "or 'in-step'");
 }
 
 TEST(Config, FilesThatCannotBeRead) {
