@@ -53,6 +53,7 @@ class Part {
       backward();
     }
     plan_.routed = total(outline_.demand.all);
+    plan_.expert_pairs = outline_.demand.all;
     plan_.forward_loads = rank_loads_of(outline_.forward);
     plan_.backward_loads =
         outline_.keep_all ? plan_.forward_loads : rank_loads_of(outline_.backward);
@@ -260,6 +261,7 @@ RankPlan part_of(const Plan& plan, int rank) {
   part.added_variance = plan.added_variance;
   part.notes = plan.notes;
   part.routed = total_pairs(plan.demand);
+  part.expert_pairs = pairs_per_expert(plan.demand);
   part.dropped = total_pairs(plan.dropped);
   part.retained = total_pairs(plan.quota);
   part.forward_loads = rank_loads(plan.forward, plan.cluster.ranks);

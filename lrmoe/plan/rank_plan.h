@@ -30,6 +30,7 @@ struct RankPlan {
   // Of all ranks.
   std::int64_t routed = 0, dropped = 0, retained = 0;       // pairs
   std::vector<std::int64_t> forward_loads, backward_loads;  // [R] pairs
+  std::vector<std::int64_t> expert_pairs;                   // [E] the demand
   bool operator==(const RankPlan&) const = default;
 };
 

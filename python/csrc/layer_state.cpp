@@ -10,7 +10,7 @@
 #include "lrmoe/comm/c10d.h"
 #include "lrmoe/comm/single.h"
 #include "lrmoe/moe/scoring.h"
-#include "lrmoe/plan/tables.h"
+#include "lrmoe/plan/outline.h"
 #include "lrmoe/train/config_fields.h"
 
 namespace lrmoe::python {
@@ -183,7 +183,9 @@ moe::ExpertsCall LayerState::call(const at::Tensor& ids, const at::Tensor& gates
       selects && options_.shortlist < 1.0 && options_.shortlist_by == plan::ShortlistBy::gate;
   input.listed = shortlists ? &listed : nullptr;
   input.draw = draw(demand);
-  call.plan = std::make_shared<const plan::Plan>(strategy_->route(input));
+  plan::RouteScratch scratch;
+  call.plan = std::make_shared<const plan::RankPlan>(
+      strategy_->route_rank(input, communicator_->rank(), scratch));
   if (selects && pass == Pass::train) {
     call.histogram = histogram_;
     for (std::size_t i = 0; i < demand.values.size(); ++i) {
@@ -247,9 +249,9 @@ void LayerState::count(const moe::ExpertsCall& call) {
   counts_.kept += sum(work.backward_pairs);
   counts_.added_variance += work.added_variance;
   counts_.total_variance += work.total_variance;
-  add(counts_.demand, plan::pairs_per_expert(call.plan->demand));
-  add(counts_.forward_load, plan::rank_loads(call.plan->forward, cluster_.ranks));
-  add(counts_.backward_load, plan::rank_loads(call.plan->backward, cluster_.ranks));
+  add(counts_.demand, call.plan->expert_pairs);
+  add(counts_.forward_load, call.plan->forward_loads);
+  add(counts_.backward_load, call.plan->backward_loads);
 }
 
 LayerCounts LayerState::take_counts() {
