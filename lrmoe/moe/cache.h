@@ -13,6 +13,7 @@
 
 #include "lrmoe/moe/dispatch.h"
 #include "lrmoe/moe/expert_slots.h"
+#include "lrmoe/plan/rank_plan.h"
 #include "lrmoe/plan/types.h"
 
 namespace lrmoe::moe {

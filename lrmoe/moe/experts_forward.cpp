@@ -192,7 +192,8 @@ at::Tensor experts_forward(ExpertsState& s, const at::Tensor& x, const at::Tenso
   const CpuStopwatch cpu;
   Wire wire(comm);
 
-  s.pairs = route_pairs(s.call.experts, plan.cluster.experts, plan.sends, comm.size(), s.call.listed);
+  s.pairs =
+      route_pairs(s.call.experts, plan.cluster.experts, plan.sends, comm.size(), s.call.listed);
   if (s.caches()) {
     s.room = CacheRoom(plan, s.slots);
     s.home.assign(s.call.experts.size(), -1);
@@ -203,8 +204,8 @@ at::Tensor experts_forward(ExpertsState& s, const at::Tensor& x, const at::Tenso
   at::Tensor out;
   if (plan.chunks > 1) {
     arriving = wire.timed([&] {
-      return arriving_routes(comm, pairs, s.call.experts, x.size(0), s.top_k, plan.sends, plan.receives,
-                             work.forward_bytes);
+      return arriving_routes(comm, pairs, s.call.experts, x.size(0), s.top_k, plan.sends,
+                             plan.receives, work.forward_bytes);
     });
     out = at::empty_like(x);
     if (s.scores()) {

@@ -222,7 +222,8 @@ Kept send_kept(const ExpertsState& s, Wire& wire, const Selection& selection, st
   kept.dispatch = wire.timed([&] {
     return make_dispatch(
         *s.call.communicator, pairs, chunk.tokens.size(), static_cast<int>(s.top_k),
-        selection.arriving.empty() ? s.call.plan->kept_receives : selection.arriving[index], s.slots);
+        selection.arriving.empty() ? s.call.plan->kept_receives : selection.arriving[index],
+        s.slots);
   });
   const Dispatch& d = kept.dispatch;
   const std::int64_t first = chunk.tokens.begin * s.top_k;

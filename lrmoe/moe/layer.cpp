@@ -100,13 +100,16 @@ struct MoeLayer::Impl {
   }
 
   // Placement in-step: a step's first micro-batch decides for all of them.
-  double fetch_seconds(const plan::Counts& demand, const StepInfo& info) {
+  double fetch_seconds(const plan::Counts& demand, const StepInfo& info, cost::LayerWork& work) {
     const Stopwatch watch;
     if (!info.evaluate && !info.keep_all && plans.empty()) {
       fetch(strategy.place(cluster, demand, slots.placement, &curves));
     } else if (stale) {
       fetch(plan::Placement(slots.placement));
+    } else {
+      return 0.0;
     }
+    work.fetched_instances = static_cast<std::int64_t>(slots.instances(slots.rank).size());
     stale = false;
     return watch.seconds();
   }
@@ -216,7 +219,7 @@ MoeLayer::Output MoeLayer::forward(const at::Tensor& x, const StepInfo& info) {
   const Stopwatch exchange;
   auto gathered = impl_->gather_demand(call.experts, call.listed, shortlists);
   work->exchange_seconds += exchange.seconds();
-  const double fetching = impl_->fetch ? impl_->fetch_seconds(gathered.demand, info) : 0.0;
+  const double fetching = impl_->fetch ? impl_->fetch_seconds(gathered.demand, info, *work) : 0.0;
   const Stopwatch planning;
   auto planned = impl_->to_plan(std::move(gathered), info);
   const plan::Counts& demand = planned->input.demand;

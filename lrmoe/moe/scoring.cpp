@@ -74,26 +74,28 @@ at::Tensor pair_statistics(const plan::LrmoeOptions& options, const at::Tensor& 
                            std::span<const Group> groups) {
   at::Tensor out =
       at::empty({a.size(0), statistics_per_pair(options)}, a.options().dtype(at::kFloat));
-  if (needs_update_norm(options) || options.metric == plan::Metric::down_norm) {
-    out.select(1, 0).copy_(squares(a));
-  }
-  if (!needs_update_norm(options)) {
+  const bool update_norm = needs_update_norm(options);
+  if (!update_norm && options.metric != plan::Metric::down_norm) {
     return out;
   }
+  // Group by group and in blocks, so that what lies between stays in the caches.
   for (const auto& group : groups) {
-    if (group.end > group.begin) {
-      // d a = (u s'(g)) dg + silu(g) du: the squares of both factors, weighted by c^2.
-      const at::Tensor c_squared = down[group.slot].to(at::kFloat).square().sum(0);  // [n]
-      in_blocks(group.end - group.begin, [&](std::int64_t begin, std::int64_t end) {
-        const at::Tensor block = gate_up.slice(0, group.begin + begin, group.begin + end);
+    // c^2 [n]
+    const at::Tensor c_squared =
+        update_norm ? down.select(0, group.slot).to(at::kFloat).square().sum(0) : at::Tensor();
+    in_blocks(group.end - group.begin, [&](std::int64_t begin, std::int64_t end) {
+      const auto part = [&](const at::Tensor& of) {
+        return of.slice(0, group.begin + begin, group.begin + end);
+      };
+      part(out).select(1, 0).copy_(squares(part(a)));
+      if (update_norm) {
+        // d a = (u s'(g)) dg + silu(g) du: the squares of both factors, weighted by c^2.
         const at::Tensor ones = at::ones({1, a.size(1)}, a.options()).expand({end - begin, -1});
-        const at::Tensor factors = gated_backward(ones, block).to(at::kFloat).square_();
+        const at::Tensor factors = gated_backward(ones, part(gate_up)).to(at::kFloat).square_();
         const auto halves = factors.chunk(2, 1);
-        out.select(1, 1)
-            .slice(0, group.begin + begin, group.begin + end)
-            .copy_(at::mv(halves[0] + halves[1], c_squared));
-      });
-    }
+        part(out).select(1, 1).copy_(at::mv(halves[0] + halves[1], c_squared));
+      }
+    });
   }
   return out;
 }

@@ -87,7 +87,7 @@ Plan plan_within(const MemoryBudget& budget, const LrmoeOptions& options,
     return search.done(std::move(plan), now.activations, 1, "");
   }
   std::string given_up;
-  if (now.activations == Activations::keep) {
+  if (now.activations != Activations::recompute) {
     now.activations = Activations::recompute;
     given_up = "activations are computed again";
     plan = replan(now);

@@ -112,6 +112,11 @@ class RankBytes {
 
   Peak forward() const;
   Peak backward() const;
+  /// What stays between the two; with scores also o and the statistics.
+  std::int64_t kept() const {
+    const std::int64_t scoring = scores_ ? all_.tokens * d_ + statistics(all_.tokens * top_k_) : 0;
+    return kept_of_all() + scoring;
+  }
 
  private:
   // Indices of a dispatch: int64 (moe/dispatch.h).
@@ -208,7 +213,7 @@ Peak RankBytes::backward() const {
   const std::int64_t all = kept_of_all();
   Peak peak;
   if (scores_) {
-    peak.at(all + all_.tokens * d_ + statistics(all_.tokens * top_k_), 0, 2 * gates);
+    peak.at(kept(), 0, 2 * gates);
   }
   const std::int64_t dx = chunks_ > 1 ? all_.tokens * d_ : 0;
   const std::int64_t numbers =
@@ -322,6 +327,17 @@ std::vector<MemoryTerms> executed_terms(const Plan& plan, MemoryModel model) {
   model.activations = plan.activations;
   model.chunks = plan.chunks;
   return memory_terms(plan, model);
+}
+
+std::vector<std::int64_t> kept_bytes(const Plan& plan, const MemoryModel& model) {
+  const std::vector<Traffic> forward = traffic_of(plan, plan.forward);
+  const std::vector<Traffic> backward = traffic_of(plan, plan.backward);
+  const std::vector<Traffic> kept = kept_traffic(plan, model);
+  std::vector<std::int64_t> bytes;
+  for (std::size_t r = 0; r < forward.size(); ++r) {
+    bytes.push_back(RankBytes(plan, model, forward[r], backward[r], kept[r]).kept());
+  }
+  return bytes;
 }
 
 MemoryTerms fullest(const std::vector<MemoryTerms>& terms) {

@@ -53,8 +53,14 @@ struct MemoryBudget {
   int most_chunks = 64;
   MemoryModel model;
 };
+
 /// memory_terms of the plan as it runs: with its own activation mode and chunks.
 std::vector<MemoryTerms> executed_terms(const Plan& plan, MemoryModel model);
+
+/// What stays on every rank between a micro-batch's forward and backward pass, [R]:
+/// activations, indices and gates, and what scoring needs. As many layers' as are in
+/// flight are there at once. Activation mode and chunks are the model's.
+std::vector<std::int64_t> kept_bytes(const Plan& plan, const MemoryModel& model);
 
 /// The fullest rank's terms.
 MemoryTerms fullest(const std::vector<MemoryTerms>& terms);

@@ -49,14 +49,9 @@ struct ParallelConfig {
   int slots = 0;  // per rank; 0: ceil(E / R) + 2 where a strategy may use spare slots
 };
 
-/// When the experts' placement of a step is planned: from the demand of the step
-/// before, or of its own (the weights are then fetched before the GEMMs).
-enum class Placing : std::uint8_t { next_step, in_step };
-
 /// What of `[lrmoe]` concerns the trainer and no plan.
 struct LrmoeTrainConfig {
   std::int64_t audit_every = 0;  // steps between audits of the gradients; 0: none
-  Placing placement = Placing::next_step;
 };
 
 /// By which clock the run's seconds are told (train/config_clock.h).

@@ -322,12 +322,13 @@ void add_lrmoe(std::vector<Field>& fields) {
                                     {{"keep", plan::Activations::keep},
                                      {"recompute", plan::Activations::recompute},
                                      {"quota", plan::Activations::quota}});
+  section.choice<plan::Placing>(
+      "placement", &LrmoeOptions::placing,
+      {{"next-step", plan::Placing::next_step}, {"in-step", plan::Placing::in_step}});
   section.real("floor", &LrmoeOptions::floor, kFraction);
   section.real("slack", &LrmoeOptions::slack, kSlack);
   section.real("variance_limit", &LrmoeOptions::variance_limit, kNotNegative);
   Section trainer(fields, "lrmoe", &Config::lrmoe);
-  trainer.choice<Placing>("placement", &LrmoeTrainConfig::placement,
-                          {{"next-step", Placing::next_step}, {"in-step", Placing::in_step}});
   trainer.integer("audit_every", &LrmoeTrainConfig::audit_every, 0);
   for (std::size_t i = first; i < fields.size(); ++i) {
     fields[i].of_strategy = true;

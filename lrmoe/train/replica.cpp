@@ -19,8 +19,8 @@ Replica::Replica(const Config& config, const plan::Strategy& strategy_,
       model(config.model, config.slots(), communicator_, strategy_, config.train.seed,
             scalar_type(config.train.dtype), ranks_per_node(config)),
       dense(model.parameters()),
-      places_in_step(config.strategy.lrmoe.placement == plan::Placing::in_step &&
-                     strategy_.selection() != nullptr) {
+      places_in_step(strategy_.selection() != nullptr &&
+                     strategy_.selection()->placing == plan::Placing::in_step) {
   const optim::ShardMap map{communicator.size(), config.model.experts,
                             std::int64_t{3} * config.model.hidden * config.model.expert_width,
                             strategy.owns_experts()};

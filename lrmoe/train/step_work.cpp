@@ -113,7 +113,10 @@ std::vector<cost::OptimizerWork> optimizer_work(const Replica& replica, const Ga
 
 void add_next_instances(std::vector<cost::OptimizerWork>& work, const Replica& replica) {
   for (std::size_t i = 0; i < work.size(); ++i) {
-    work[i].next_instances = used_slots(replica.model.moe_layers()[i]->slots().placement);
+    // In-step, the weights go when the next step's demand is known: LayerWork has that.
+    work[i].next_instances = replica.places_in_step
+                                 ? std::vector<std::int32_t>(work[i].instances.size(), 0)
+                                 : used_slots(replica.model.moe_layers()[i]->slots().placement);
   }
 }
 

@@ -50,6 +50,7 @@ TEST(Chunks, KeepAllEqualsPlainAutograd) {
 }
 
 // The same pairs are selected, whatever the chunks: scores are made of all of them.
+// Scores and the weights 1/pi are fp32, so they agree to its rounding.
 TEST(Chunks, SampledGradientsAreThoseOfOneGo) {
   const MoeConfig c = testing::small_layer(RouterKind::softmax, true, 1.0);
   const auto w = testing::random_weights(c, 21);
@@ -73,11 +74,11 @@ TEST(Chunks, SampledGradientsAreThoseOfOneGo) {
     for (const int chunks : {2, 5}) {
       const auto strategy = chunked(lrmoe_strategy(options), chunks);
       const auto got = testing::ranked_layer(x, direction, w, c, *strategy, on_ranks(3));
-      EXPECT_LT(testing::relative_error(got.out, whole.out), 1e-12);
-      EXPECT_LT(testing::relative_error(got.dx, whole.dx), 1e-12);
-      EXPECT_LT(testing::relative_error(got.router_grad, whole.router_grad), 1e-12);
-      EXPECT_LT(testing::relative_error(got.gate_up_grad, whole.gate_up_grad), 1e-12);
-      EXPECT_LT(testing::relative_error(got.down_grad, whole.down_grad), 1e-12);
+      EXPECT_LT(testing::relative_error(got.out, whole.out), 1e-6);
+      EXPECT_LT(testing::relative_error(got.dx, whole.dx), 1e-6);
+      EXPECT_LT(testing::relative_error(got.router_grad, whole.router_grad), 1e-6);
+      EXPECT_LT(testing::relative_error(got.gate_up_grad, whole.gate_up_grad), 1e-6);
+      EXPECT_LT(testing::relative_error(got.down_grad, whole.down_grad), 1e-6);
       for (std::size_t r = 0; r < got.work.size(); ++r) {
         EXPECT_EQ(got.work[r]->forward_rows, whole.work[r]->forward_rows);
         EXPECT_EQ(got.work[r]->forward_gemm_rows, whole.work[r]->forward_gemm_rows);

@@ -148,13 +148,19 @@ void check(const Case& c) {
     const double late = ratio(peaks[r].backward, want(backward[r]));
     std::printf("%-34s rank %zu: forward %8.0f KiB (measured/model %.3f), backward %8.0f (%.3f)\n",
                 c.name.c_str(), r, want(forward[r]) / 1024, early, want(backward[r]) / 1024, late);
-    EXPECT_NEAR(early, 1.0, 0.05) << c.name << " rank " << r;
+    // A chunk has about 1/C of the pairs: the fullest one has some more.
+    const double tolerance = c.chunks > 1 ? 0.1 : 0.05;
+    EXPECT_NEAR(early, 1.0, tolerance) << c.name << " rank " << r;
     if (c.options.activations == Activations::quota && !plan.keep_all) {
       // The model counts x of all kept pairs; that of those in the cache does not come.
       EXPECT_LT(late, 1.05) << c.name << " rank " << r;
       EXPECT_GT(late, 0.7) << c.name << " rank " << r;
     } else {
-      EXPECT_NEAR(late, 1.0, 0.05) << c.name << " rank " << r;
+      EXPECT_NEAR(late, 1.0, tolerance) << c.name << " rank " << r;
+      EXPECT_NEAR(ratio(std::max(peaks[r].forward, peaks[r].backward),
+                        std::max(want(forward[r]), want(backward[r]))),
+                  1.0, 0.05)
+          << c.name << " rank " << r;
     }
   }
 }

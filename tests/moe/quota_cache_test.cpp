@@ -51,6 +51,7 @@ TEST(QuotaCache, CachedPairsFillTheSplitAtTheirOwnInstance) {
   EXPECT_EQ(pairs.pair, (std::vector<std::int64_t>{4, 6, 7, 0, 1, 2, 5}));
 }
 
+// To the rounding of fp32, which scores and the weights 1/pi have.
 TEST(QuotaCache, GradientsAreThoseOfRecomputing) {
   const MoeConfig c = testing::small_layer(RouterKind::softmax, true, 1.0);
   const auto w = testing::random_weights(c, 41);
@@ -73,11 +74,11 @@ TEST(QuotaCache, GradientsAreThoseOfRecomputing) {
         for (const int chunks : {1, 3}) {
           const auto strategy = chunked(lrmoe_strategy(cached), chunks);
           const auto got = testing::ranked_layer(x, direction, w, c, *strategy, on_ranks(ranks));
-          EXPECT_LT(testing::relative_error(got.out, want.out), 1e-12);
-          EXPECT_LT(testing::relative_error(got.dx, want.dx), 1e-12);
-          EXPECT_LT(testing::relative_error(got.router_grad, want.router_grad), 1e-12);
-          EXPECT_LT(testing::relative_error(got.gate_up_grad, want.gate_up_grad), 1e-12);
-          EXPECT_LT(testing::relative_error(got.down_grad, want.down_grad), 1e-12);
+          EXPECT_LT(testing::relative_error(got.out, want.out), 1e-6);
+          EXPECT_LT(testing::relative_error(got.dx, want.dx), 1e-6);
+          EXPECT_LT(testing::relative_error(got.router_grad, want.router_grad), 1e-6);
+          EXPECT_LT(testing::relative_error(got.gate_up_grad, want.gate_up_grad), 1e-6);
+          EXPECT_LT(testing::relative_error(got.down_grad, want.down_grad), 1e-6);
           std::int64_t got_bytes = 0, want_bytes = 0;
           for (std::size_t r = 0; r < got.work.size(); ++r) {
             got_bytes += got.work[r]->backward_bytes;

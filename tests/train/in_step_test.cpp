@@ -18,7 +18,7 @@ Config in_step(const TemporaryFolder& folder, int ranks, double ratio) {
   Config config = tiny_config(folder, ranks);
   config.strategy.name = "lrmoe";
   config.strategy.lrmoe.ratio = ratio;
-  config.lrmoe.placement = Placing::in_step;
+  config.strategy.lrmoe.placing = plan::Placing::in_step;
   return config;
 }
 
@@ -58,7 +58,7 @@ TEST(InStep, loads_follow_the_steps_own_demand) {
   Config config = in_step(folder, 4, 0.5);
   config.strategy.lrmoe.activations = plan::Activations::recompute;
   train(options_for(config, folder, "own"));
-  config.lrmoe.placement = Placing::next_step;
+  config.strategy.lrmoe.placing = plan::Placing::next_step;
   train(options_for(config, folder, "last"));
   const auto own = read_metrics(folder / "own/metrics.jsonl");
   const auto last = read_metrics(folder / "last/metrics.jsonl");

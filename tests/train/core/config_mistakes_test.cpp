@@ -150,7 +150,8 @@ TEST(Config, SuggestedValuesAreRight) {
 }
 
 TEST(Config, PlacementIsOfTheNextStepOrOfThisOne) {
-  EXPECT_EQ(parse("[lrmoe]\nplacement = \"next-step\"\n").lrmoe.placement, Placing::next_step);
+  EXPECT_EQ(parse("[lrmoe]\nplacement = \"next-step\"\n").strategy.lrmoe.placing,
+            plan::Placing::next_step);
   EXPECT_EQ(message_of("[lrmoe]\nplacement = \"this-step\"\n"),
             "a.toml:2: lrmoe.placement = \"this-step\" will not do; it takes 'next-step' "
             "or 'in-step'");
