@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "lrmoe/base/error.h"
 #include "lrmoe/base/names.h"
+#include "lrmoe/base/size.h"
 #include "lrmoe/replay/report.h"
 #include "lrmoe/train/compare.h"
 
@@ -26,6 +27,7 @@ struct Arguments {
   std::int64_t tokens = 0;
   double scale = 1;
   int chunks = 1;
+  std::string memory;
   int layers = 0;
   std::int64_t seed = 1;
   bool memory_table = false;
@@ -63,6 +65,7 @@ void run(const Arguments& arguments) {
   options.seed = static_cast<std::uint64_t>(arguments.seed);
   options.chunks = arguments.chunks;
   options.layers_in_flight = arguments.layers;
+  options.budget = arguments.memory.empty() ? 0 : parse_size(arguments.memory, "--memory");
   const train::Config base = base_config(arguments.selection);
   const std::vector<std::string> specs = arguments.memory_table
                                              ? memory_table_strategies()
@@ -115,6 +118,11 @@ void add_replay(CLI::App& app, Action& action) {
       ->type_name("N")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31));
   add_scale_options(*command, arguments->scale, arguments->chunks, arguments->seed);
+  command
+      ->add_option("--memory", arguments->memory,
+                   "What a rank has for the layers in flight, as in 512MiB or 40GB: lrmoe plans "
+                   "within it")
+      ->type_name("BUDGET");
   command
       ->add_option("--layers-in-flight", arguments->layers,
                    "MoE layers whose memory counts (default: the model's)")

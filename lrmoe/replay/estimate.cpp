@@ -11,22 +11,15 @@
 namespace lrmoe::replay {
 namespace {
 
-std::int64_t times(std::int64_t bytes, int layers) {
-  return bytes * layers;
-}
-
 /// What stays whatever the tokens.
 std::int64_t standing(const plan::MemoryTerms& terms) {
   return terms.weights + terms.gradients;
 }
 
-std::vector<plan::MemoryTerms> in_flight(std::vector<plan::MemoryTerms> ranks, int layers) {
-  for (plan::MemoryTerms& terms : ranks) {
-    terms.weights = times(terms.weights, layers);
-    terms.gradients = times(terms.gradients, layers);
-    terms.activations = times(terms.activations, layers);
-  }
-  return ranks;
+std::vector<plan::MemoryTerms> in_flight(const plan::Plan& plan, const EstimateOptions& options) {
+  LayersInFlight layers(options.ranks);
+  layers.add(memory_of(plan, memory_model(options.strategy, options.shape, 1)));
+  return layers.terms(options.layers_in_flight);
 }
 
 std::int64_t fullest_total(const std::vector<plan::MemoryTerms>& ranks) {
@@ -69,7 +62,9 @@ plan::Plan assumed_plan(const EstimateOptions& options, int slots) {
   const plan::Placement placement =
       strategy->place(cluster, demand, strategy->initial(cluster), nullptr);
   plan::Plan plan = strategy->route({cluster, demand, placement});
-  plan.activations = options.strategy.lrmoe.activations;
+  if (plan.activations == plan::Activations::keep) {  // of strategies that do not choose
+    plan.activations = options.strategy.lrmoe.activations;
+  }
   plan.chunks = std::max(plan.chunks, options.chunks);
   return plan;
 }
@@ -139,7 +134,7 @@ Estimate estimate(const EstimateOptions& given) {
   out.routed = plan::total_pairs(plan.demand);
   out.kept = plan::total_pairs(plan.quota);
   out.notes = plan.notes;
-  out.ranks = in_flight(memory_of(plan, options.shape, 1), options.layers_in_flight);
+  out.ranks = in_flight(plan, options);
   const double shard = options.shape.expert_elements() * options.shape.experts / options.ranks;
   out.optimizer = std::llround(12 * shard) * options.layers_in_flight;
 
@@ -147,8 +142,7 @@ Estimate estimate(const EstimateOptions& given) {
   least.strategy.lrmoe.activations = plan::Activations::recompute;
   least.chunks = std::max(options.chunks, kMostChunks);
   const int least_slots = (options.shape.experts + options.ranks - 1) / options.ranks;
-  const auto tight = in_flight(memory_of(assumed_plan(least, least_slots), options.shape, 1),
-                               options.layers_in_flight);
+  const auto tight = in_flight(assumed_plan(least, least_slots), least);
   out.smallest_budget = std::min(fullest_total(tight), fullest_total(out.ranks));
   if (options.budget > 0) {
     out.most_tokens = most_tokens(out.ranks, options.tokens, options.budget);

@@ -78,7 +78,7 @@ plan::RoutedPairs select_kept(const plan::Plan& plan, int rank, const Source& so
       work.total_variance += square * w;
     }
   }
-  if (work.recompute) {
+  if (plan.activations != plan::Activations::keep) {
     return plan::kept_anywhere(plan, rank, source.experts, weight);
   }
   return plan::kept_in_place(pairs, weight);
@@ -117,7 +117,7 @@ std::vector<cost::LayerWork> count(const plan::Strategy& strategy, const plan::P
     const bool outputs =
         !plan.keep_all && settings.options.router_gradient == plan::RouterGradient::exact;
     work.combine_rows = outputs ? work.forward_pairs : work.forward_rows;
-    work.recompute = plan.activations == plan::Activations::recompute;
+    work.recompute = plan.activations != plan::Activations::keep;
     if (strategy.selection() != nullptr) {
       work.plan_cells = std::int64_t{cluster.ranks} * cluster.experts;
     }
@@ -215,7 +215,9 @@ plan::Plan route_layer(const plan::Strategy& strategy, const LayerState& state,
   const Stopwatch watch;
   plan::Plan plan = strategy.route(input);
   seconds = watch.seconds();
-  plan.activations = settings.options.activations;
+  if (plan.activations == plan::Activations::keep) {  // of strategies that do not choose
+    plan.activations = settings.options.activations;
+  }
   plan.chunks = std::max(plan.chunks, settings.chunks);
   return plan;
 }

@@ -108,7 +108,8 @@ PlannedLayer plan_layer(const trace::Trace& trace, const PlanOptions& options) {
       route_layer(*strategy, state, placement_step == options.step ? before : read(options.step),
                   settings, planned.route_seconds);
   if (options.shape.hidden > 0 && options.shape.width > 0) {
-    planned.plan.memory = memory_of(planned.plan, options.shape, options.scale);
+    planned.plan.memory =
+        memory_of(planned.plan, memory_model(options.strategy, options.shape, options.scale)).terms;
   }
   plan::check_plan(planned.plan);
   return planned;

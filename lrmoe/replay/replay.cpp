@@ -7,6 +7,7 @@
 
 #include "lrmoe/base/error.h"
 #include "lrmoe/plan/cells.h"
+#include "lrmoe/plan/costs.h"
 #include "lrmoe/plan/tables.h"
 #include "lrmoe/replay/layer.h"
 #include "lrmoe/replay/memory.h"
@@ -23,18 +24,6 @@ std::vector<std::int32_t> used_slots(const plan::Placement& placement) {
         std::count_if(row.begin(), row.end(), [](std::int32_t e) { return e >= 0; })));
   }
   return used;
-}
-
-void add(plan::MemoryTerms& sum, const plan::MemoryTerms& terms) {
-  sum.weights += terms.weights;
-  sum.gradients += terms.gradients;
-  sum.activations += terms.activations;
-  sum.buffers = std::max(sum.buffers, terms.buffers);
-  sum.workspace = std::max(sum.workspace, terms.workspace);
-}
-
-std::int64_t times(std::int64_t bytes, double factor) {
-  return std::llround(static_cast<double>(bytes) * factor);
 }
 
 /// A step in chunks: each is priced as a step of its part of the tokens, and planning
@@ -68,16 +57,25 @@ class Runner {
   Runner(const trace::Trace& trace, const Options& options, const Entry& entry, int in_flight)
       : trace_(trace),
         options_(options),
-        strategy_(plan::make_strategy(entry.options)),
-        in_flight_(in_flight) {
+        in_flight_(in_flight),
+        memory_(memory_model(entry.options, options.clock.shape, options.clock.scale)) {
     const trace::Info& info = trace.info();
     result_.entry = entry;
-    const int slots = entry.slots > 0 ? entry.slots : options.slots;
-    result_.slots = slots_for(*strategy_, options.ranks, slots, info.experts);
     result_.chunks = entry.chunks > 0 ? entry.chunks : options.chunks;
     const cost::ClockOptions& clock = options.clock;
     const int per_node =
         clock.ranks_per_node >= 0 ? clock.ranks_per_node : clock.profile.ranks_per_node;
+    plan::StrategyOptions own = entry.options;
+    own.costs = plan::plan_costs(clock.profile, clock.shape, clock.scale, per_node);
+    if (options.budget > 0) {
+      own.memory.bytes = options.budget;
+      own.memory.layers = in_flight;
+      own.memory.model = memory_;
+      own.memory.model.activations = own.lrmoe.activations;
+    }
+    strategy_ = plan::make_strategy(own);
+    const int slots = entry.slots > 0 ? entry.slots : options.slots;
+    result_.slots = slots_for(*strategy_, options.ranks, slots, info.experts);
     settings_.cluster = {options.ranks, info.experts, result_.slots, info.top_k, per_node};
     settings_.options = entry.options.lrmoe;
     settings_.chunks = result_.chunks;
@@ -100,16 +98,16 @@ class Runner {
     const int layers = trace_.info().layers;
     const std::int64_t table = std::int64_t{20} * options_.ranks * options_.ranks;
     const bool apart = table * layers > kTableBytes;  // too much at once: layer by layer
-    std::vector<plan::MemoryTerms> ranks(static_cast<std::size_t>(options_.ranks));
+    LayersInFlight in_flight(options_.ranks);
     cost::StepWork work;
     for (int l = 0; l < layers; ++l) {
-      run_layer(step, l, work, ranks);
+      run_layer(step, l, work, in_flight);
       if (apart || l + 1 == layers) {
         price_layers(work);
         work = {};
       }
     }
-    add_memory(ranks);
+    add_memory(in_flight);
   }
 
   Sources read(int step, int layer) const {
@@ -120,7 +118,7 @@ class Runner {
     return split_sources(routing, trace_.info().experts, options_.ranks, trace_.info().ranks);
   }
 
-  void run_layer(int step, int layer, cost::StepWork& work, std::vector<plan::MemoryTerms>& ranks) {
+  void run_layer(int step, int layer, cost::StepWork& work, LayersInFlight& in_flight) {
     LayerState& state = states_[static_cast<std::size_t>(layer)];
     const Sources sources = read(step, layer);
     plan::ScoreHistogram histogram(settings_.cluster.experts);
@@ -149,11 +147,12 @@ class Runner {
     }
     optimizer.next_instances = used_slots(state.placement);
     work.optimizer.push_back(std::move(optimizer));
-    note_layer(step, layer, run, ranks);
+    step_chunks_ = std::max(step_chunks_, run.plan.chunks);
+    note_layer(step, layer, run, in_flight);
     work.layers.push_back({std::move(run.work)});
   }
 
-  void note_layer(int step, int layer, const LayerRun& run, std::vector<plan::MemoryTerms>& ranks) {
+  void note_layer(int step, int layer, const LayerRun& run, LayersInFlight& in_flight) {
     const plan::Plan& plan = run.plan;
     LayerResult& out = result_.layers.emplace_back();
     out.layer = layer;
@@ -171,32 +170,27 @@ class Runner {
     out.added_variance = total > 0 ? added / total : 0;
     out.plan_seconds = run.plan_seconds;
     out.notes = plan.notes;
-    const cost::ClockOptions& clock = options_.clock;
-    const std::vector<plan::MemoryTerms> terms = memory_of(plan, clock.shape, clock.scale);
-    out.memory = plan::fullest(terms);
-    for (std::size_t r = 0; r < terms.size(); ++r) {
-      add(ranks[r], terms[r]);
-    }
+    const LayerMemory memory = memory_of(plan, memory_);
+    out.memory = plan::fullest(memory.terms);
+    in_flight.add(memory);
   }
 
   void price_layers(const cost::StepWork& work) {
-    const cost::StepCost cost = price(work, options_.clock, result_.chunks);
+    const cost::StepCost cost = price(work, options_.clock, step_chunks_);
     const std::size_t first = result_.layers.size() - cost.layers.size();
     for (std::size_t i = 0; i < cost.layers.size(); ++i) {
       result_.layers[first + i].cost = cost.layers[i];
     }
+    result_.chunks = std::max(result_.chunks, step_chunks_);
     result_.total.seconds += cost.total.seconds;
     result_.total.bytes += cost.total.bytes;
   }
 
-  void add_memory(const std::vector<plan::MemoryTerms>& ranks) {
+  void add_memory(const LayersInFlight& in_flight) {
     const double factor = static_cast<double>(in_flight_) / trace_.info().layers;
-    for (plan::MemoryTerms terms : ranks) {
-      terms.weights = times(terms.weights, factor);
-      terms.gradients = times(terms.gradients, factor);
-      terms.activations = times(terms.activations, factor);
-      if (Subtotal{terms}.bytes() > result_.memory.bytes()) {
-        result_.memory.terms = terms;
+    for (const plan::MemoryTerms& terms : in_flight.terms(factor)) {
+      if (subtotal(terms) > subtotal(result_.memory)) {
+        result_.memory = terms;
       }
     }
   }
@@ -219,10 +213,12 @@ class Runner {
 
   const trace::Trace& trace_;
   const Options& options_;
-  std::unique_ptr<const plan::Strategy> strategy_;
   int in_flight_;
+  plan::MemoryModel memory_;
+  std::unique_ptr<const plan::Strategy> strategy_;
   LayerSettings settings_;
   std::vector<LayerState> states_;  // [layer]
+  int step_chunks_ = 1;             // a budget may ask for more than was given
   Result result_;
 };
 

@@ -36,6 +36,7 @@ struct Options {
   Placing placing = Placing::next_step;
   std::uint64_t seed = 1;  // of the selection
   int chunks = 1;
+  std::int64_t budget = 0;   // bytes of a rank for the layers in flight; 0: none; for `lrmoe`
   int layers_in_flight = 0;  // whose memory the subtotal counts; 0: the shape's MoE layers
 };
 
@@ -51,16 +52,6 @@ struct LayerResult {
   std::vector<std::string> notes;
 };
 
-/// The MoE memory subtotal: weights, gradients and activations of the layers in
-/// flight, and the buffers of the layer that needs most, on the fullest rank; the
-/// largest of the steps. Workspace is beside it.
-struct Subtotal {
-  plan::MemoryTerms terms;
-  std::int64_t bytes() const {
-    return terms.weights + terms.gradients + terms.activations + terms.buffers;
-  }
-};
-
 struct Result {
   Entry entry;
   int slots = 0;
@@ -71,7 +62,9 @@ struct Result {
   double imbalance_forward = 1, imbalance_backward = 1;  // mean over layers of max / mean
   std::int64_t routed = 0, kept = 0, dropped = 0;
   double added_variance = 0;  // mean over layers
-  Subtotal memory;
+  /// The fullest rank with all layers in flight, by its subtotal (replay/memory.h); the
+  /// largest of the steps.
+  plan::MemoryTerms memory;
 };
 
 struct Report {

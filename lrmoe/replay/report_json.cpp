@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "lrmoe/replay/memory.h"
 #include "lrmoe/replay/report.h"
 
 namespace lrmoe::replay {
@@ -55,8 +56,8 @@ Json against(const Report& report, const Result& result) {
       const double time = base->total.seconds.total();
       out[name] = {
           {"seconds", time > 0 ? Json(result.total.seconds.total() / time) : Json()},
-          {"memory", static_cast<double>(result.memory.bytes()) /
-                         static_cast<double>(std::max<std::int64_t>(base->memory.bytes(), 1))}};
+          {"memory", static_cast<double>(subtotal(result.memory)) /
+                         static_cast<double>(std::max<std::int64_t>(subtotal(base->memory), 1))}};
     }
   }
   return out;
@@ -90,8 +91,8 @@ Json result_json(const Report& report, const Result& r) {
             {"kept_pairs", r.kept},
             {"dropped_pairs", r.dropped},
             {"added_variance", r.added_variance},
-            {"memory_subtotal", r.memory.bytes()},
-            {"memory", memory(r.memory.terms)},
+            {"memory_subtotal", subtotal(r.memory)},
+            {"memory", memory(r.memory)},
             {"against", against(report, r)}}}};
 }
 

@@ -6,6 +6,7 @@
 
 #include "lrmoe/base/names.h"
 #include "lrmoe/base/text_table.h"
+#include "lrmoe/replay/memory.h"
 #include "lrmoe/replay/report.h"
 
 namespace lrmoe::replay {
@@ -117,16 +118,15 @@ std::string memory_text(const Report& report) {
   const auto gib = [](std::int64_t bytes) {
     return print("%.3f", static_cast<double>(bytes) / kGiB);
   };
-  const auto subtotal = [](const Result* r) {
-    return r == nullptr ? 0.0 : static_cast<double>(r->memory.bytes());
+  const auto whole = [](const Result* r) {
+    return r == nullptr ? 0.0 : static_cast<double>(subtotal(r->memory));
   };
   for (const Result& r : report.results) {
-    const plan::MemoryTerms& t = r.memory.terms;
+    const plan::MemoryTerms& t = r.memory;
     const Result* alike = find_result(report, "fixed", &r);
     rows.push_back({r.entry.label, gib(t.weights), gib(t.gradients), gib(t.activations),
-                    gib(t.buffers), gib(r.memory.bytes()),
-                    ratio(subtotal(&r), fixed, subtotal(fixed)),
-                    ratio(subtotal(&r), alike, subtotal(alike)), gib(t.workspace)});
+                    gib(t.buffers), gib(subtotal(r.memory)), ratio(whole(&r), fixed, whole(fixed)),
+                    ratio(whole(&r), alike, whole(alike)), gib(t.workspace)});
   }
   return aligned(rows) + "weights, gradients and activations of " +
          std::to_string(report.layers_in_flight) +
