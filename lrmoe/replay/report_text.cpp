@@ -2,7 +2,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <set>
+#include <map>
 
 #include "lrmoe/base/names.h"
 #include "lrmoe/base/text_table.h"
@@ -89,22 +89,23 @@ std::string time_table(const Report& report) {
   return aligned(rows);
 }
 
+/// The first note of each kind and strategy; the JSON has them all. What stands before
+/// the colon is the kind, the figures behind it change from layer to layer.
 std::string notes(const Report& report) {
-  std::set<std::string> all;
+  std::map<std::string, std::string> first;
   for (const Result& r : report.results) {
     for (const LayerResult& layer : r.layers) {
       for (const std::string& note : layer.notes) {
-        // What stands before the colon is the kind, the figures behind it change.
-        all.insert(r.entry.label + ": " + note.substr(0, note.find(':')));
+        first.emplace(r.entry.label + note.substr(0, note.find(':')),
+                      "note: " + r.entry.label + ", first in layer " + std::to_string(layer.layer) +
+                          ": " + note + "\n");
       }
     }
   }
   std::string text;
   std::size_t shown = 0;
-  for (const std::string& note : all) {
-    if (shown++ < kMostNotes) {
-      text += "note: " + note + "\n";
-    }
+  for (const auto& [kind, note] : first) {
+    text += shown++ < kMostNotes ? note : "";
   }
   return text;
 }
@@ -130,7 +131,7 @@ std::string memory_text(const Report& report) {
   }
   return aligned(rows) + "weights, gradients and activations of " +
          std::to_string(report.layers_in_flight) +
-         " MoE layers in flight, buffers of the layer that needs most; \"alike\": the same "
+         " MoE layers in flight, buffers of the one whose passes need most; \"alike\": the same "
          "activations and chunks\n";
 }
 
