@@ -10,30 +10,16 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lrmoe/base/error.h"
 #include "lrmoe/moe/experts_state.h"
 #include "python/csrc/deliver.h"
 #include "python/csrc/layer_state.h"
+#include "python/csrc/translated.h"
 
 namespace lrmoe::python {
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-// A user's mistake becomes a ValueError.
-template <class Function>
-auto translated(const Function& function) {
-  try {
-    return function();
-  } catch (const InputError& error) {
-    TORCH_CHECK_VALUE(false, error.what());
-  } catch (const nlohmann::json::exception& error) {
-    TORCH_CHECK_VALUE(false, "[lrmoe] ", error.what());
-  } catch (const Error& error) {
-    TORCH_CHECK(false, error.what());
-  }
-}
 
 struct Pending {
   c10::intrusive_ptr<moe::ExpertsState> experts;

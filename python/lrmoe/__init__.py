@@ -16,14 +16,20 @@ if TYPE_CHECKING:
     from .configure import layers as layers
     from .configure import leave_experts_to_lrmoe as leave_experts_to_lrmoe
     from .moe_layer import MoELayer as MoELayer
+    from .planning import estimate as estimate
+    from .planning import plan as plan
+    from .planning import replay as replay
 
 _PUBLIC = {
     "LrmoeCallback": "callback",
     "MoELayer": "moe_layer",
     "audit_gradients": "audit",
     "configure": "configure",
+    "estimate": "planning",
     "layers": "configure",
     "leave_experts_to_lrmoe": "configure",
+    "plan": "planning",
+    "replay": "planning",
 }
 __all__ = sorted(_PUBLIC)
 

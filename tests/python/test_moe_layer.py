@@ -67,7 +67,8 @@ class MoELayerTest(unittest.TestCase):
 
     def test_state_dict_and_extremes(self):
         layer = lrmoe.MoELayer(8, 4, 4, 2, router="sigmoid", ratio=0.5, seed=3)
-        self.assertEqual(set(layer.state_dict()), {"router_weight", "router_bias", "gate_up", "down"})
+        names = {"router_weight", "router_bias", "gate_up", "down"}
+        self.assertEqual(set(layer.state_dict()), names)
         memory = io.BytesIO()
         torch.save(layer, memory)
         memory.seek(0)

@@ -47,8 +47,9 @@ class TrainerTest(unittest.TestCase):
             disable_tqdm=True,
             seed=3,
         )
+        callback = lrmoe.LrmoeCallback(audit_every=10)
         return transformers.Trainer(
-            model, arguments, train_dataset=Counting(), callbacks=[lrmoe.LrmoeCallback(audit_every=10)]
+            model, arguments, train_dataset=Counting(), callbacks=[callback]
         )
 
     def test_trains_logs_saves_and_resumes(self):
