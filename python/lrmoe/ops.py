@@ -75,7 +75,7 @@ class Layer:
     def configure(self, **options: Any) -> None:
         """Keys of the configuration's section ``[lrmoe]``, and `seed` and `index`.
         ValueError names a key that is wrong; nothing has changed then."""
-        torch.ops.lrmoe.layer_configure(self.handle, json.dumps(options))
+        torch.ops.lrmoe.layer_configure(self.handle, json.dumps(options, default=float))
         self.options.update(options)
 
     def experts_here(self, owned: bool) -> list[int]:
