@@ -133,7 +133,7 @@ cost::Shape own_shape(const trace::Info& info) {
 cost::Shape find_model(const std::string& name, const cost::Shape& own) {
   if (name.ends_with(".toml")) {
     const train::Config config = train::load_config(name, {});
-    return shape_of(name, config.model, train::element_bytes(config.train.dtype));
+    return shape_of(name, config.model, train::element_bytes(config.train.expert()));
   }
   if (name.ends_with(".json")) {
     const model::HfConfig hf = model::parse_hf_config(read_text(name), one_line(name));

@@ -42,7 +42,10 @@ void add_export(CLI::App& app, Action& action) {
   train::ExportOptions& options = arguments->options;
   CLI::App* command =
       app.add_subcommand("export", "Write a model as a folder that Transformers loads");
-  command->add_option("model", options.model, "A Hugging Face folder")
+  command
+      ->add_option("model", options.model,
+                   "A run folder that began from a Hugging Face folder (its newest checkpoint), a "
+                   "checkpoint in it (step-N), or a Hugging Face folder")
       ->type_name("MODEL_DIR")
       ->required();
   command->add_option("target", options.target, "The folder to write; it must not be there")

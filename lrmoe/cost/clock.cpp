@@ -242,7 +242,7 @@ class Pricer {
 
   // Every rank's gradients go to the shards, 1/R of each expert on every rank.
   void reduce(const OptimizerWork& work, LayerCost& cost) {
-    if (work.owned) {
+    if (work.owned || !work.trained) {
       return;
     }
     const double start = ranks_.latest();
@@ -258,6 +258,9 @@ class Pricer {
     const Shape& shape = options_.shape;
     const double element = kAdamElement + static_cast<double>(shape.element_bytes);
     compute([&](int r) {
+      if (!work.trained) {
+        return 0.0;
+      }
       const double experts =
           work.owned ? at(work.instances, r) : static_cast<double>(work.experts) / ranks_.size();
       if (measured()) {

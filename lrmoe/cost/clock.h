@@ -22,6 +22,7 @@ struct OptimizerWork {
   std::vector<std::int32_t> next_instances = {};  // [R] used slots that the weights go to
   std::vector<double> cpu_seconds = {};  // [R] measured, collectives left out; may be empty
   std::int64_t score_bytes = 0;          // of the score histograms that all ranks sum; 0: none
+  bool trained = true;                   // false: frozen; they only move with their placement
 };
 
 /// All ranks' work of one step.

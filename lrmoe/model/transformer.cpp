@@ -48,6 +48,7 @@ struct Block {
 struct Transformer::Impl {
   ModelConfig config;
   at::ScalarType dtype;
+  at::ScalarType expert_dtype;
   at::ScalarType master;
   std::uint64_t seed;
   Start start;
@@ -58,9 +59,10 @@ struct Transformer::Impl {
   std::vector<std::unique_ptr<moe::MoeLayer>> moe_layers;
   std::vector<int> layer_of;
 
-  Impl(const ModelConfig& c, std::uint64_t s, at::ScalarType d, Start first)
+  Impl(const ModelConfig& c, std::uint64_t s, at::ScalarType d, Start first, at::ScalarType e)
       : config(c),
         dtype(d),
+        expert_dtype(e),
         master(d == at::kDouble ? at::kDouble : at::kFloat),
         seed(s),
         start(first),
@@ -122,8 +124,9 @@ struct Transformer::Impl {
     block.attention = add_attention(prefix + "attention.", residual_std);
     block.mlp_norm = add(prefix + "mlp.norm", {d}, kOnes);
     if (config.is_moe_layer(layer)) {
-      moe_layers.push_back(std::make_unique<moe::MoeLayer>(
-          config.moe(), layer, slots, communicator, strategy, seed, std, dtype, ranks_per_node));
+      moe_layers.push_back(std::make_unique<moe::MoeLayer>(config.moe(), layer, slots, communicator,
+                                                           strategy, seed, std, expert_dtype,
+                                                           ranks_per_node));
       layer_of.push_back(layer);
       block.moe = moe_layers.back().get();
       parameters.push_back({prefix + "router", block.moe->router_weight, true});
@@ -168,7 +171,7 @@ struct Transformer::Impl {
     at::Tensor out = x;
     if (block.moe != nullptr) {
       const moe::MoeLayer::Output routed =
-          block.moe->forward(normed.to(dtype).view({-1, config.hidden}), info);
+          block.moe->forward(normed.to(expert_dtype).view({-1, config.hidden}), info);
       out = out + routed.y.view(x.sizes()).to(x.scalar_type());
       aux.add(routed);
     }
@@ -193,11 +196,12 @@ struct Transformer::Impl {
 
 Transformer::Transformer(const ModelConfig& config, int slots, comm::Communicator& communicator,
                          const plan::Strategy& strategy, std::uint64_t seed, at::ScalarType dtype,
-                         int ranks_per_node, Start start) {
+                         int ranks_per_node, Start start,
+                         std::optional<at::ScalarType> expert_dtype) {
   LRMOE_ASSERT((config.head_dim > 0 || config.hidden % config.heads == 0) &&
                    config.rotated() % 2 == 0 && config.heads % config.kv_heads == 0,
                "heads must divide the hidden size into even parts, kv_heads the heads");
-  impl_ = std::make_unique<Impl>(config, seed, dtype, start);
+  impl_ = std::make_unique<Impl>(config, seed, dtype, start, expert_dtype.value_or(dtype));
   const Initial drawn{config.init_std};
   impl_->embedding = impl_->add("embedding", {config.vocabulary, config.hidden}, drawn);
   for (int layer = 0; layer < config.layers; ++layer) {

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,12 +32,14 @@ enum class Start : std::uint8_t { random, unset };
 class Transformer {
  public:
   /// `communicator` and `strategy` outlive the model. Every weight depends on
-  /// (seed, its name) alone. `dtype`: of the matmuls; with bfloat16 the dense
+  /// (seed, its name) alone. `dtype`: of the matmuls, those of the routed experts in
+  /// `expert_dtype` where it is given; with bfloat16 the dense
   /// weights stay fp32 and are cast where they are used, and norms, softmax,
   /// residual stream and loss are fp32.
   Transformer(const ModelConfig& config, int slots, comm::Communicator& communicator,
               const plan::Strategy& strategy, std::uint64_t seed, at::ScalarType dtype,
-              int ranks_per_node = 0, Start start = Start::random);
+              int ranks_per_node = 0, Start start = Start::random,
+              std::optional<at::ScalarType> expert_dtype = std::nullopt);
   ~Transformer();
   Transformer(Transformer&&) noexcept;
 

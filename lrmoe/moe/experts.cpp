@@ -49,6 +49,12 @@ at::Tensor experts(const at::Tensor& x, const at::Tensor& gates, const ExpertSlo
   state->call = std::move(call);
   state->slots = slots;
   state->top_k = gates.size(1);
+  state->wants_x = x.requires_grad();
+  state->wants_gates = gates.requires_grad();
+  state->wants_weights = slots.gate_up.requires_grad() || slots.down.requires_grad();
+  if (!(state->wants_x || state->wants_gates || state->wants_weights)) {
+    state->call.backward = false;  // below everything that is trained
+  }
   return ExpertsFunction::apply(x, gates, slots.gate_up, slots.down, state);
 }
 

@@ -213,15 +213,20 @@ ChunkGradients backward_chunk(ExpertsState& s, std::size_t index, Wire& wire,
   const at::Tensor dp = row_products(r, a, kept.coefficient.scalar_type());
   const at::Tensor c = kept.coefficient.to(a.scalar_type()).unsqueeze(1);
 
-  grouped_linear_weight(weights.down, deltas, a.mul_(c), live.groups, weights.down_written);
+  if (s.wants_weights) {
+    grouped_linear_weight(weights.down, deltas, a.mul_(c), live.groups, weights.down_written);
+  }
   a.reset();
   deltas.reset();
   gated_backward_in_place(r.mul_(c), in.gate_up);
   r.reset();
-  at::Tensor pairs_x = in.rows.index_select(0, in.row);
+  if (s.wants_weights) {
+    at::Tensor pairs_x = in.rows.index_select(0, in.row);
+    in.rows.reset();
+    grouped_linear_weight(weights.gate_up, in.gate_up, pairs_x, live.groups,
+                          weights.gate_up_written);
+  }
   in.rows.reset();
-  grouped_linear_weight(weights.gate_up, in.gate_up, pairs_x, live.groups, weights.gate_up_written);
-  pairs_x.reset();
   at::Tensor pairs_dx = grouped_linear_input(in.gate_up, s.gate_up_weight(), live.groups);
   in.gate_up.reset();
   at::Tensor dx_rows = sum_rows(pairs_dx, live.row_pairs, live.row_begin, {});
@@ -259,8 +264,11 @@ ExpertsGradients experts_backward(ExpertsState& s, const at::Tensor& delta) {
   const Selection selection = select(s, wire, delta);
 
   const auto slots = static_cast<std::size_t>(s.slots.gate_up.size(0));
-  Weights weights{at::empty_like(s.gate_up_weight()), at::empty_like(s.down_weight()),
-                  std::vector<bool>(slots, false), std::vector<bool>(slots, false)};
+  Weights weights{{}, {}, std::vector<bool>(slots, false), std::vector<bool>(slots, false)};
+  if (s.wants_weights) {
+    weights.gate_up = at::empty_like(s.gate_up_weight());
+    weights.down = at::empty_like(s.down_weight());
+  }
   ExpertsGradients g;
   if (s.chunks.size() > 1) {
     g.x = at::empty_like(s.x);
@@ -277,8 +285,10 @@ ExpertsGradients experts_backward(ExpertsState& s, const at::Tensor& delta) {
     gates.push_back(std::move(part.gates));
   }
   g.gates = at::cat(gates);
-  fill_up(weights.gate_up, weights.gate_up_written);
-  fill_up(weights.down, weights.down_written);
+  if (s.wants_weights) {
+    fill_up(weights.gate_up, weights.gate_up_written);
+    fill_up(weights.down, weights.down_written);
+  }
   g.gate_up = std::move(weights.gate_up);
   g.down = std::move(weights.down);
 

@@ -232,6 +232,10 @@ at::Tensor experts_forward(ExpertsState& s, const at::Tensor& x, const at::Tenso
       s.source_gates = gates.detach();
       s.out = out;
     }
+  } else {  // the counts of a backward pass that does not come
+    work.backward_rows.assign(work.forward_rows.size(), 0);
+    work.backward_pairs = work.backward_rows;
+    work.backward_gemm_rows.assign(work.forward_gemm_rows.size(), 0);
   }
   work.recompute = s.recomputes();
   work.forward_bytes += wire.bytes();

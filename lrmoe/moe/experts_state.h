@@ -35,6 +35,8 @@ struct ExpertsState : torch::CustomClassHolder {
   ExpertsCall call;
   ExpertSlots slots;  // placement and weights in force in the forward pass
   std::int64_t top_k = 0;
+  // What a backward pass is asked for; the same on every rank.
+  bool wants_x = true, wants_gates = true, wants_weights = true;
   RoutedPairs pairs;  // this rank's, in source order
   std::vector<Chunk> chunks;
   // At the source; the last three only where pairs are scored.

@@ -100,7 +100,8 @@ struct MoeLayer::Impl {
   }
 
   // Placement in-step: a step's first micro-batch decides for all of them.
-  double fetch_seconds(const plan::Counts& demand, const StepInfo& info, cost::LayerWork& work) {
+  double fetch_seconds(const plan::Counts& demand, const StepInfo& info,
+                       cost::LayerWork& done) {
     const Stopwatch watch;
     if (!info.evaluate && !info.keep_all && plans.empty()) {
       fetch(strategy.place(cluster, demand, slots.placement, &curves));
@@ -109,7 +110,7 @@ struct MoeLayer::Impl {
     } else {
       return 0.0;
     }
-    work.fetched_instances = static_cast<std::int64_t>(slots.instances(slots.rank).size());
+    done.fetched_instances = static_cast<std::int64_t>(slots.instances(slots.rank).size());
     stale = false;
     return watch.seconds();
   }

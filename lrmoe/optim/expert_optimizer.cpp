@@ -43,16 +43,28 @@ std::int64_t ShardMap::elements(int rank) const {
 
 ExpertOptimizer::ExpertOptimizer(const ShardMap& map, comm::Communicator& communicator,
                                  const std::function<at::Tensor(int expert)>& initial,
-                                 at::ScalarType master_dtype)
+                                 at::ScalarType master_dtype, bool trained)
     : map_(map), comm_(communicator) {
   master = at::zeros({map.elements(comm_.rank())}, master_dtype);
-  moment = at::zeros_like(master);
-  square = at::zeros_like(master);
-  gradient = at::zeros_like(master);
+  if (trained) {
+    moment = at::zeros_like(master);
+    square = at::zeros_like(master);
+    gradient = at::zeros_like(master);
+  }
   for (int e = 0; e < map.experts; ++e) {
     const auto [begin, end] = map.range(comm_.rank(), e);
-    if (end > begin) {
+    if (end > begin && initial) {
       part(master, e).copy_(initial(e).slice(0, begin, end));
+    }
+  }
+}
+
+void ExpertOptimizer::fill(
+    const std::function<at::Tensor(int, std::int64_t, std::int64_t)>& values) {
+  for (int e = 0; e < map_.experts; ++e) {
+    const auto [begin, end] = map_.range(comm_.rank(), e);
+    if (end > begin) {
+      part(master, e).copy_(values(e, begin, end));
     }
   }
 }
@@ -79,6 +91,9 @@ void ExpertOptimizer::begin_step() {
 void ExpertOptimizer::reduce(const moe::ExpertSlots& slots) {
   const Stopwatch watch;
   const at::NoGradGuard no_grad;
+  if (!trained()) {
+    return;
+  }
   gradient.zero_();
   const auto grad_of = [](const at::Tensor& weight) {
     return weight.grad().defined() ? weight.grad() : at::zeros_like(weight);
@@ -120,18 +135,20 @@ void ExpertOptimizer::reduce(const moe::ExpertSlots& slots) {
 }
 
 double ExpertOptimizer::gradient_square() const {
-  return gradient.to(at::kDouble).square().sum().item<double>();
+  return trained() ? gradient.to(at::kDouble).square().sum().item<double>() : 0.0;
 }
 
 void ExpertOptimizer::scale_gradient(double factor) {
-  if (factor != 1.0) {
+  if (trained() && factor != 1.0) {
     gradient.mul_(factor);
   }
 }
 
 void ExpertOptimizer::step(std::int64_t step, const AdamWOptions& options) {
   const Stopwatch watch;
-  adamw_step(master, gradient, moment, square, step, options);
+  if (trained()) {
+    adamw_step(master, gradient, moment, square, step, options);
+  }
   seconds_ += watch.seconds();
 }
 

@@ -37,9 +37,15 @@ class ExpertOptimizer {
  public:
   /// Collective only through later calls. Master weights start from
   /// `initial(e)` = the expert's flat parameters, called for every expert that
-  /// has a part here.
+  /// has a part here; empty: from zeros, for `fill`. Experts that are not `trained` have no moments
+  /// and no gradient: reduce, scale_gradient and step do nothing.
   ExpertOptimizer(const ShardMap& map, comm::Communicator& communicator,
-                  const std::function<at::Tensor(int expert)>& initial, at::ScalarType master);
+                  const std::function<at::Tensor(int expert)>& initial, at::ScalarType master,
+                  bool trained = true);
+
+  /// Master weights from `values(e, begin, end)` = that range of the expert's flat
+  /// parameters, called for every expert that has a part here.
+  void fill(const std::function<at::Tensor(int, std::int64_t, std::int64_t)>& values);
 
   /// Sums the gradients of all instances into this rank's shards (in rank and
   /// slot order). Slots without a gradient count as zero.
@@ -60,7 +66,9 @@ class ExpertOptimizer {
   void begin_step();
 
   const ShardMap& map() const { return map_; }
-  /// Flat tensors [elements(rank)], experts one after the other: for checkpoints.
+  bool trained() const { return moment.defined(); }
+  /// Flat tensors [elements(rank)], experts one after the other: for checkpoints. The
+  /// last three are undefined where nothing is trained.
   at::Tensor master, moment, square, gradient;
 
  private:

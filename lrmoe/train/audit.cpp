@@ -103,7 +103,7 @@ Audit audit_gradients(Replica& replica, const std::function<void()>& keep_all_pa
   const at::Tensor all_dense = replica.dense.gradient.clone();
   std::vector<at::Tensor> all_experts;
   for (const optim::ExpertOptimizer& optimizer : replica.experts) {
-    all_experts.push_back(optimizer.gradient.clone());
+    all_experts.push_back(optimizer.trained() ? optimizer.gradient.clone() : at::Tensor());
   }
   set_gradients(tensors, held);
   reduce(replica);
@@ -112,22 +112,24 @@ Audit audit_gradients(Replica& replica, const std::function<void()>& keep_all_pa
   // Every rank has the whole dense gradient, and its shards of the experts'.
   Audit audit;
   Sums rest;
-  std::vector<Sums> routers, dense;
+  for (const model::Parameter& parameter : replica.model.parameters()) {
+    while (block_of(parameter.name) >= static_cast<int>(audit.layers.size())) {
+      audit.layers.push_back({static_cast<int>(audit.layers.size()), {}, {}, {}});
+    }
+  }
+  std::vector<Sums> routers(audit.layers.size()), dense(audit.layers.size());
   for (std::size_t i = 0; i < replica.dense.parameters().size(); ++i) {
     const std::string& name = replica.dense.parameters()[i].name;
     const int block = block_of(name);
-    while (block >= static_cast<int>(dense.size())) {
-      audit.layers.emplace_back().layer = static_cast<int>(dense.size());
-      routers.emplace_back();
-      dense.emplace_back();
-    }
     const auto at_block = static_cast<std::size_t>(std::max(block, 0));
     Sums& sums = block < 0 ? rest : name.ends_with(".router") ? routers[at_block] : dense[at_block];
     sums.add(replica.dense.part(replica.dense.gradient, i), replica.dense.part(all_dense, i));
   }
   std::vector<Sums> experts(replica.experts.size());
   for (std::size_t i = 0; i < experts.size(); ++i) {
-    experts[i].add(replica.experts[i].gradient, all_experts[i]);
+    if (replica.experts[i].trained()) {
+      experts[i].add(replica.experts[i].gradient, all_experts[i]);
+    }
   }
   sum_over_ranks(experts, replica.communicator);
 
@@ -136,7 +138,9 @@ Audit audit_gradients(Replica& replica, const std::function<void()>& keep_all_pa
   }
   for (std::size_t i = 0; i < experts.size(); ++i) {
     const auto l = static_cast<std::size_t>(replica.model.layer_of()[i]);
-    audit.layers[l].experts = experts[i].agreement();
+    if (replica.experts[i].trained()) {
+      audit.layers[l].experts = experts[i].agreement();
+    }
     audit.layers[l].router = routers[l].agreement();
   }
   audit.rest = rest.agreement();

@@ -24,16 +24,19 @@ std::string experts_file(int rank, int ranks) {
 std::vector<NamedTensor> model_tensors(const Replica& replica) {
   std::vector<NamedTensor> tensors;
   const DenseOptimizer& dense = replica.dense;
-  for (std::size_t i = 0; i < dense.parameters().size(); ++i) {
-    const model::Parameter& parameter = dense.parameters()[i];
+  std::size_t i = 0;  // the optimizer has those that are trained, in the same order
+  for (const model::Parameter& parameter : replica.model.parameters()) {
     tensors.emplace_back(parameter.name, parameter.value.detach());
-    tensors.emplace_back(parameter.name + ".moment", dense.part(dense.moment, i));
-    tensors.emplace_back(parameter.name + ".square", dense.part(dense.square, i));
+    if (i < dense.parameters().size() && dense.parameters()[i].name == parameter.name) {
+      tensors.emplace_back(parameter.name + ".moment", dense.part(dense.moment, i));
+      tensors.emplace_back(parameter.name + ".square", dense.part(dense.square, i));
+      ++i;
+    }
   }
-  for (std::size_t i = 0; i < replica.model.moe_layers().size(); ++i) {
-    const at::Tensor& bias = replica.model.moe_layers()[i]->router_bias;
+  for (std::size_t l = 0; l < replica.model.moe_layers().size(); ++l) {
+    const at::Tensor& bias = replica.model.moe_layers()[l]->router_bias;
     if (bias.defined()) {
-      tensors.emplace_back("layers." + std::to_string(replica.model.layer_of()[i]) + ".router_bias",
+      tensors.emplace_back("layers." + std::to_string(replica.model.layer_of()[l]) + ".router_bias",
                            bias);
     }
   }
@@ -58,8 +61,10 @@ std::vector<NamedTensor> expert_tensors(const Replica& replica) {
     const optim::ExpertOptimizer& optimizer = replica.experts[i];
     const std::string name = "layers." + std::to_string(replica.model.layer_of()[i]) + ".experts.";
     tensors.emplace_back(name + "master", optimizer.master);
-    tensors.emplace_back(name + "moment", optimizer.moment);
-    tensors.emplace_back(name + "square", optimizer.square);
+    if (optimizer.trained()) {
+      tensors.emplace_back(name + "moment", optimizer.moment);
+      tensors.emplace_back(name + "square", optimizer.square);
+    }
   }
   return tensors;
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,9 @@ struct DataConfig {
 enum class Dtype : std::uint8_t { float32, bfloat16 };
 
 struct TrainConfig {
+  Dtype expert() const { return expert_dtype.value_or(dtype); }
+  Dtype dense() const { return dense_dtype.value_or(dtype); }
+
   std::int64_t steps = 300;
   std::int64_t tokens_per_step = 4096;  // over all ranks and micro-batches
   std::uint64_t seed = 1;
@@ -36,7 +40,11 @@ struct TrainConfig {
   double clip = 1.0;                     // global gradient norm; 0: no clipping
   double aux_loss = 1e-3;                // weight of the load loss
   int accumulation = 1;                  // micro-batches per step
-  Dtype dtype = Dtype::float32;          // of the experts' working weights and the MoE activations
+  std::vector<std::string> freeze;       // parts that are not trained (train/config_freeze.h)
+  std::vector<std::string> train_only;   // or: those that are; both empty: all
+  Dtype dtype = Dtype::float32;          // of working weights and matrix products
+  std::optional<Dtype> expert_dtype;     // of the routed experts' and their activations; or dtype
+  std::optional<Dtype> dense_dtype;      // of all others; or dtype
   std::int64_t checkpoint_every = 0;     // steps; 0: none but the last
   int keep = 2;                          // checkpoints kept
   std::int64_t evaluate_every = 50;      // steps; 0: at the end only
@@ -77,6 +85,7 @@ struct TraceConfig {
 /// The whole configuration. `[strategy]` becomes `strategy`.
 struct Config {
   DataConfig data;
+  std::string model_path;  // [model] path: a Hugging Face folder to start from; empty: none
   model::ModelConfig model;
   TrainConfig train;
   ParallelConfig parallel;

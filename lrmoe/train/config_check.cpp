@@ -4,6 +4,7 @@
 #include "lrmoe/base/names.h"
 #include "lrmoe/train/config_clock.h"
 #include "lrmoe/train/config_fields.h"
+#include "lrmoe/train/config_freeze.h"
 
 namespace lrmoe::train {
 namespace {
@@ -24,12 +25,17 @@ void check_model(const model::ModelConfig& m, const std::string& where) {
                      is("model.experts", m.experts) + "; a token can choose at most " +
                      std::to_string(m.experts) + " of them");
   }
-  if (m.hidden % m.heads != 0) {
+  if (m.positions > 0 && m.sequence > m.positions) {
+    throw InputError(where + ": " + is("model.sequence", m.sequence) +
+                     " is more than the model was made for; it takes at most " +
+                     std::to_string(m.positions));
+  }
+  if (m.head_dim == 0 && m.hidden % m.heads != 0) {
     throw InputError(where + ": " + is("model.hidden", m.hidden) + " is no multiple of " +
                      is("model.heads", m.heads) + "; try model.hidden = " +
                      std::to_string(ceil_div(m.hidden, 2 * m.heads) * 2 * m.heads));
   }
-  if (m.hidden / m.heads % 2 != 0) {
+  if (m.head_dim == 0 && m.hidden / m.heads % 2 != 0) {
     throw InputError(where +
                      ": model.hidden / model.heads = " + std::to_string(m.hidden / m.heads) +
                      " is odd; a head needs an even width, as with model.hidden = " +
@@ -107,6 +113,24 @@ void check_parallel(const Config& c, const std::string& where) {
 
 }  // namespace
 
+void check_contradiction(const Field& field, const Config& before, const Config& after,
+                         const std::string& where) {
+  if (field.section != "model" || after.model_path.empty()) {
+    return;
+  }
+  if (field.key == "preset") {
+    throw InputError(where + ": model.preset and model.path both say what the model is; give one");
+  }
+  // What training adds, and what the folder's file does not say.
+  const std::vector<std::string> free = {"path", "sequence", "bias_rate", "init_std"};
+  if (std::find(free.begin(), free.end(), field.key) == free.end() &&
+      field.get(before) != field.get(after)) {
+    throw InputError(where + ": " + field.name() + " = " + print_value(field.get(after)) +
+                     " contradicts " + quote(after.model_path + "/config.json") + ", which gives " +
+                     print_value(field.get(before)) + "; leave the key out");
+  }
+}
+
 int Config::slots() const {
   const int least = ceil_div(model.experts, parallel.ranks);
   if (plan::make_strategy({.name = strategy.name})->owns_experts()) {
@@ -131,6 +155,7 @@ void check_config(const Config& config, const std::string& where) {
   check_parallel(config, where);
   check_strategy(config, where);
   check_trace(config, where);
+  check_freeze(config, where);
   try {
     if (const auto clock = virtual_clock(config)) {
       cost::check_clock(*clock);

@@ -53,7 +53,7 @@ std::optional<cost::ClockOptions> virtual_clock(const Config& config) {
                         m.experts,
                         m.top_k,
                         moe_layers(m),
-                        element_bytes(config.train.dtype)};
+                        element_bytes(config.train.expert())};
   cost::ClockOptions options;
   options.profile = cost::find_profile(config.clock.profile);
   options.shape = cost::find_shape(config.clock.shape, own);
@@ -104,7 +104,7 @@ plan::StrategyOptions strategy_options(const Config& config) {
 }
 
 plan::MemoryModel memory_model(const Config& config) {
-  const std::int64_t bytes = element_bytes(config.train.dtype);
+  const std::int64_t bytes = element_bytes(config.train.expert());
   plan::MemoryModel model{config.model.hidden,
                           config.model.expert_width,
                           bytes,

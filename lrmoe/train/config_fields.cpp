@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <limits>
 #include <type_traits>
@@ -11,10 +12,12 @@
 #include "lrmoe/cost/profile.h"
 #include "lrmoe/cost/shape.h"
 #include "lrmoe/model/config_presets.h"
+#include "lrmoe/model/hf_config.h"
 
 namespace lrmoe::train {
 namespace {
 
+constexpr int kLongestByDefault = 2048;  // sequences of a model that takes more
 constexpr std::int64_t kMany = std::numeric_limits<std::int64_t>::max();
 
 /// Real numbers that a key takes.
@@ -169,6 +172,28 @@ class Section {
         });
   }
 
+  /// Names; one alone may stand without brackets.
+  Field& names(const std::string& key, std::vector<std::string> S::*member) {
+    return add(
+        key, "a list of names, in quotes", member,
+        [](const std::vector<std::string>& x) { return Value(x); },
+        [](std::vector<std::string>& x, const Value& value) {
+          const auto* list = std::get_if<std::vector<std::string>>(&value);
+          const auto* one = std::get_if<std::string>(&value);
+          const auto* numbers = std::get_if<std::vector<std::int64_t>>(&value);
+          if (list != nullptr) {
+            x = *list;
+          } else if (one != nullptr) {
+            x = {*one};
+          } else if (numbers != nullptr && numbers->empty()) {
+            x.clear();  // [] has no type
+          } else {
+            return false;
+          }
+          return true;
+        });
+  }
+
  private:
   template <class Member, class Get, class Set>
   Field& add(const std::string& key, const std::string& expected, Member S::*member, Get get,
@@ -203,6 +228,31 @@ void add_data(std::vector<Field>& fields) {
       .fixed_on_resume = true;
 }
 
+// A path is stored absolute, so that a run can be gone on with from anywhere.
+Field model_path_field() {
+  Field field;
+  field.section = "model";
+  field.key = "path";
+  field.expected = "a Hugging Face folder, in quotes";
+  field.before_others = true;
+  field.get = [](const Config& config) { return Value(config.model_path); };
+  field.set = [](Config& config, const Value& value) {
+    const auto* path = std::get_if<std::string>(&value);
+    if (path == nullptr) {
+      return false;
+    }
+    if (path->empty()) {
+      config.model_path.clear();
+      return true;
+    }
+    config.model = model::read_hf_config(*path).model;
+    config.model.sequence = std::min(config.model.sequence, kLongestByDefault);
+    config.model_path = std::filesystem::absolute(*path).lexically_normal().string();
+    return true;
+  };
+  return field;
+}
+
 void add_model(std::vector<Field>& fields) {
   using model::ModelConfig;
   const std::size_t first = fields.size();
@@ -217,6 +267,7 @@ void add_model(std::vector<Field>& fields) {
     return name != nullptr && model::apply_preset(*name, config.model);
   };
   fields.push_back(std::move(preset));
+  fields.push_back(model_path_field());
 
   Section section(fields, "model", &Config::model);
   section.integer("vocabulary", &ModelConfig::vocabulary, 2, 1 << 20);
@@ -263,9 +314,17 @@ void add_train(std::vector<Field>& fields) {
                               {{"per-layer", model::AuxLoss::per_layer},
                                {"transformers", model::AuxLoss::transformers}});
   section.integer("accumulation", &TrainConfig::accumulation, 1, 1 << 20);
+  section.names("freeze", &TrainConfig::freeze).fixed_on_resume = true;
+  section.names("train_only", &TrainConfig::train_only).fixed_on_resume = true;
   section
       .choice<Dtype>("dtype", &TrainConfig::dtype,
                      {{"float32", Dtype::float32}, {"bfloat16", Dtype::bfloat16}})
+      .fixed_on_resume = true;
+  const std::vector<std::pair<std::string, std::optional<Dtype>>> of_part{
+      {"same", std::nullopt}, {"float32", Dtype::float32}, {"bfloat16", Dtype::bfloat16}};
+  section.choice<std::optional<Dtype>>("expert_dtype", &TrainConfig::expert_dtype, of_part)
+      .fixed_on_resume = true;
+  section.choice<std::optional<Dtype>>("dense_dtype", &TrainConfig::dense_dtype, of_part)
       .fixed_on_resume = true;
   section.integer("checkpoint_every", &TrainConfig::checkpoint_every, 0);
   section.integer("keep", &TrainConfig::keep, 1);

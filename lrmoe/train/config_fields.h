@@ -15,7 +15,7 @@ namespace lrmoe::train {
 
 /// A key's value as TOML has it; monostate is a type that no key takes.
 using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string,
-                           std::vector<std::int64_t>>;
+                           std::vector<std::int64_t>, std::vector<std::string>>;
 
 struct Field {
   std::string section;
@@ -23,7 +23,7 @@ struct Field {
   std::string expected;                            // "a whole number, at least 1"
   std::function<Value(const Config&)> get;         // monostate: not printed
   std::function<bool(Config&, const Value&)> set;  // false: wrong type or out of range
-  bool before_others = false;    // sets defaults that other keys override (model.preset)
+  bool before_others = false;    // sets defaults that other keys override (model.preset, .path)
   bool of_strategy = false;      // may stand in a strategy's specification
   bool fixed_on_resume = false;  // a run cannot go on with another value
 
@@ -39,6 +39,11 @@ const Field* find_field(std::string_view section, std::string_view key);
 
 /// As TOML, on one line.
 std::string print_value(const Value& value);
+
+/// InputError, beginning with `where`, when `field` is of the model, which comes from
+/// model.path, and `after` has another value than `before`, which the folder gave.
+void check_contradiction(const Field& field, const Config& before, const Config& after,
+                         const std::string& where);
 
 /// The checks that concern several keys at once. InputError that begins with `where`.
 void check_config(const Config& config, const std::string& where);

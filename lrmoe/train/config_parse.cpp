@@ -34,6 +34,15 @@ Value value_of(const toml::node& node) {
     return x->get();
   }
   if (const auto* x = node.as_array()) {
+    std::vector<std::string> names;
+    for (const toml::node& item : *x) {
+      if (const auto* name = item.as_string()) {
+        names.push_back(name->get());
+      }
+    }
+    if (!names.empty() && names.size() == x->size()) {
+      return names;
+    }
     std::vector<std::int64_t> items;
     for (const toml::node& item : *x) {
       const auto* whole = item.as_integer();
@@ -94,10 +103,12 @@ const Field& field_of(const Setting& setting) {
 }
 
 void apply(const Field& field, const Setting& setting, Config& config) {
+  const Config before = config;
   if (!field.set(config, setting.value)) {
     throw InputError(setting.where + ": " + field.name() + " = " + one_line(setting.text, 80) +
                      " will not do; it takes " + field.expected);
   }
+  check_contradiction(field, before, config, setting.where);
 }
 
 toml::table parse_toml(const std::string& text, const std::string& name) {

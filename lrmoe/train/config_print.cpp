@@ -54,6 +54,13 @@ struct Printer {
     }
     return out + "]";
   }
+  std::string operator()(const std::vector<std::string>& x) const {
+    std::string out = "[";
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      out += (i == 0 ? "" : ", ") + print_string(x[i]);
+    }
+    return out + "]";
+  }
 };
 
 }  // namespace

@@ -9,8 +9,8 @@ DenseOptimizer::DenseOptimizer(const std::vector<model::Parameter>& parameters)
     offsets_.push_back(elements);
     elements += parameter.value.numel();
   }
-  LRMOE_ASSERT(elements > 0, "a model has parameters");
-  const at::ScalarType dtype = parameters_.front().value.scalar_type();
+  const at::ScalarType dtype =
+      parameters_.empty() ? at::kFloat : parameters_.front().value.scalar_type();
   moment = at::zeros({elements}, dtype);
   square = at::zeros({elements}, dtype);
   gradient = at::zeros({elements}, dtype);
@@ -22,6 +22,9 @@ at::Tensor DenseOptimizer::part(const at::Tensor& flat, std::size_t i) const {
 }
 
 void DenseOptimizer::reduce(comm::Communicator& communicator) {
+  if (parameters_.empty()) {
+    return;
+  }
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor& own = parameters_[i].value.mutable_grad();
     const at::Tensor target = part(gradient, i);

@@ -15,7 +15,8 @@ namespace lrmoe::train {
 
 class DenseOptimizer {
  public:
-  /// Shares storage with the parameters; moments start at zero.
+  /// Shares storage with the parameters, which are those that are trained; moments
+  /// start at zero.
   explicit DenseOptimizer(const std::vector<model::Parameter>& parameters);
 
   /// gradient = the ranks' gradients added in rank order (one without a gradient

@@ -20,6 +20,7 @@
 #include "lrmoe/train/checkpoint_state.h"
 #include "lrmoe/train/config_clock.h"
 #include "lrmoe/train/eval_data.h"
+#include "lrmoe/train/saved_model.h"
 
 namespace lrmoe::train {
 
@@ -30,45 +31,6 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kTokensPerPass = 4096;     // of one rank
 constexpr std::int64_t kLogitsPerPass = 1 << 24;  // of all ranks: 64 MiB
 constexpr std::int64_t kPiece = 2048;             // of a long sequence, where the model allows more
-
-constexpr const char* kWhatToName =
-    "name a Hugging Face folder, a run folder or a checkpoint in it (step-N)";
-
-// What there is in a folder: a checkpoint of ours, or nothing (a Hugging Face folder).
-std::optional<Checkpoint> find_checkpoint(const fs::path& folder) {
-  const std::string where = quote(folder.string());
-  if (!fs::is_directory(folder)) {
-    throw InputError(where + (fs::exists(folder) ? " is no folder; " : " does not exist; ") +
-                     kWhatToName);
-  }
-  if (fs::exists(folder / kStateFile)) {
-    return Checkpoint{read_state(folder / kStateFile).step, folder};
-  }
-  if (const std::optional<Checkpoint> newest = newest_checkpoint(folder)) {
-    return newest;
-  }
-  if (model::is_hf_folder(folder)) {
-    return {};
-  }
-  throw InputError(where + (fs::exists(folder / "config.toml")
-                                ? " is a run folder without a checkpoint; train.checkpoint_every "
-                                  "or the end of the run writes one"
-                                : " is no run folder, no checkpoint and no Hugging Face folder: " +
-                                      std::string("there is no step-N, no state.json and no ") +
-                                      "config.json in it"));
-}
-
-// The checkpoint's own configuration, with every expert once and no strategy that
-// would need more.
-Config config_of(const Checkpoint& checkpoint, int ranks) {
-  const CheckpointState state = read_state(checkpoint.path / kStateFile);
-  Config config = parse_config(
-      state.config, "the configuration in " + quote((checkpoint.path / kStateFile).string()), {});
-  config.parallel.ranks = ranks;
-  config.parallel.slots = (config.model.experts + ranks - 1) / ranks;
-  config.strategy = plan::StrategyOptions{.name = "fixed"};
-  return config;
-}
 
 // The rows of all ranks, in order of rank, at rank 0; none at the others.
 at::Tensor at_first_rank(comm::Communicator& communicator, const at::Tensor& rows) {

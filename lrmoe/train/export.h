@@ -9,7 +9,9 @@
 namespace lrmoe::train {
 
 struct ExportOptions {
-  std::filesystem::path model;   // a Hugging Face folder
+  /// A run folder that began from a Hugging Face folder (its newest checkpoint is taken),
+  /// a checkpoint of it, or a Hugging Face folder.
+  std::filesystem::path model;
   std::filesystem::path target;  // a folder that is not there yet
   std::uint64_t shard_bytes = 5'000'000'000;
   int ranks = 1;
@@ -20,7 +22,8 @@ struct ExportResult {
 };
 
 /// The folder that appears, whole or not at all, loads in Transformers with the same
-/// weights bit for bit, each in the dtype that it had; config.json, tokenizer and other
+/// weights, each rounded once to the dtype that it had in the run's first folder (of a
+/// folder itself: bit for bit); config.json, tokenizer and other
 /// files are copied. InputError of one line for what is no such folder or damaged.
 ExportResult export_model(const ExportOptions& options);
 

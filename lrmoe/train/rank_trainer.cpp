@@ -29,8 +29,11 @@ void sum_over_ranks(comm::Communicator& communicator, std::span<double> values) 
 }  // namespace
 
 RankTrainer::RankTrainer(const Config& config, const plan::Strategy& strategy, const Data& data,
-                         comm::Communicator& communicator)
-    : config_(config), data_(data), replica_(config, strategy, communicator), clock_(config) {}
+                         comm::Communicator& communicator, const model::HfWeights* weights)
+    : config_(config),
+      data_(data),
+      replica_(config, strategy, communicator, weights),
+      clock_(config) {}
 
 StepMetrics RankTrainer::step() {
   const Stopwatch watch;

@@ -21,9 +21,9 @@ namespace lrmoe::train {
 
 class RankTrainer {
  public:
-  /// All arguments outlive the trainer.
+  /// All arguments outlive the trainer; `weights`: see Replica.
   RankTrainer(const Config& config, const plan::Strategy& strategy, const Data& data,
-              comm::Communicator& communicator);
+              comm::Communicator& communicator, const model::HfWeights* weights = nullptr);
 
   /// One optimizer step. RunError when loss or gradient is not finite.
   StepMetrics step();

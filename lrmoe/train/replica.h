@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lrmoe/comm/communicator.h"
+#include "lrmoe/model/hf_weights.h"
 #include "lrmoe/model/transformer.h"
 #include "lrmoe/optim/expert_optimizer.h"
 #include "lrmoe/plan/strategy.h"
@@ -15,7 +16,11 @@ namespace lrmoe::train {
 
 struct Replica {
   /// At step 0, experts delivered to the strategy's first placement. Collective.
-  Replica(const Config& config, const plan::Strategy& strategy, comm::Communicator& communicator);
+  /// `weights`: those of `model.path`, needed unless a checkpoint is loaded next; every
+  /// rank reads its own shards of them. Parts that the run does not train
+  /// (train/config_freeze.h) require no gradients.
+  Replica(const Config& config, const plan::Strategy& strategy, comm::Communicator& communicator,
+          const model::HfWeights* weights = nullptr);
 
   Replica(const Replica&) = delete;  // its layers know where it is
   Replica& operator=(const Replica&) = delete;
@@ -23,8 +28,8 @@ struct Replica {
   comm::Communicator& communicator;
   const plan::Strategy& strategy;
   model::Transformer model;
-  DenseOptimizer dense;
-  bool places_in_step;  // lrmoe.placement "in-step" (it concerns lrmoe alone)
+  DenseOptimizer dense;  // of the parameters that are trained
+  bool places_in_step;   // lrmoe.placement "in-step" (it concerns lrmoe alone)
   std::vector<optim::ExpertOptimizer> experts;  // one per MoE layer
   std::vector<plan::Counts> last_demand;        // [R, E] per MoE layer, of the last step
   std::int64_t steps = 0;                       // optimizer steps done

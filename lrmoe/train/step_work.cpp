@@ -98,6 +98,7 @@ std::vector<cost::OptimizerWork> optimizer_work(const Replica& replica, const Ga
     cost::OptimizerWork& optimizer = out.emplace_back();
     optimizer.experts = layer.cluster().experts;
     optimizer.owned = replica.strategy.owns_experts();
+    optimizer.trained = replica.experts[i].trained();
     optimizer.instances = used_slots(layer.slots().placement);
     for (const CpuSeconds& cpu : work.cpu) {
       optimizer.cpu_seconds.push_back(cpu.expert_update[i]);

@@ -151,13 +151,25 @@ TrainResult train(const TrainOptions& options, const plan::Strategy& strategy) {
   check_recording(config, options.resume);
   const std::unique_ptr<const Data> data =
       open_data(config.data, config.model.sequence, config.model.vocabulary);
+  std::optional<model::HfWeights> weights;
+  const auto open_weights = [&] {
+    if (!config.model_path.empty()) {
+      weights.emplace(config.model_path, model::read_hf_config(config.model_path));
+    }
+  };
+  if (!options.resume) {
+    open_weights();  // what is wrong with them is said before there is a run folder
+  }
   const RunFolder folder = open_run(options.run_folder, config, options.resume);
+  if (options.resume && !folder.checkpoint) {
+    open_weights();
+  }
   at::set_num_threads(1);  // the ranks are the threads; and sums keep their order
   const InterruptGuard guard;
   TrainResult result;
   bool interrupted = false;
   comm::run_ranks(config.parallel.ranks, [&](comm::Communicator& communicator) {
-    RankTrainer trainer(config, strategy, *data, communicator);
+    RankTrainer trainer(config, strategy, *data, communicator, weights ? &*weights : nullptr);
     if (folder.checkpoint) {
       trainer.load(*folder.checkpoint);
     }

@@ -59,7 +59,10 @@ beta2 = 0.99
 clip = 0.5
 aux_loss = 0.01
 accumulation = 2
+freeze = ["norms", "shared"]
 dtype = "bfloat16"
+expert_dtype = "float32"
+dense_dtype = "bfloat16"
 checkpoint_every = 5
 keep = 4
 evaluate_every = 6
@@ -100,6 +103,7 @@ steps = 12
   EXPECT_EQ(c.data.path, "x.txt");
   EXPECT_EQ(c.data.validation_fraction, 0.25);
   EXPECT_EQ(c.data.dtype, IdType::uint32);
+  EXPECT_EQ(c.train.freeze, (std::vector<std::string>{"norms", "shared"}));
   EXPECT_EQ(c.model.vocabulary, 300);
   EXPECT_EQ(c.model.layers, 3);
   EXPECT_EQ(c.model.hidden, 48);
@@ -159,8 +163,10 @@ steps = 12
   // Nothing is left at its default above, so the round trip covers every key.
   const Config defaults;
   for (const Field& field : config_fields()) {
-    // Keys that take one value only cannot differ.
-    if (field.key != "preset" && field.key != "engine" && field.key != "placement") {
+    // Keys that take one value only cannot differ; freeze stands for train_only, too,
+    // and a path brings dimensions of its own.
+    if (field.key != "preset" && field.key != "engine" && field.key != "placement" &&
+        field.key != "train_only" && field.name() != "model.path") {
       EXPECT_NE(field.get(c), field.get(defaults)) << field.name();
     }
   }
