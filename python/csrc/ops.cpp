@@ -99,6 +99,7 @@ std::tuple<at::Tensor, at::Tensor> experts_forward_op(const at::Tensor& x, const
                                                       const at::Tensor& down, std::int64_t number,
                                                       std::int64_t pass_number, bool backward) {
   return translated([&] {
+    const at::NoGradGuard below_autograd;
     check_arguments(x, ids, gates, gate_up, down);
     auto pending = std::make_shared<Pending>();
     pending->layer = LayerRegistry::instance().get(number);
@@ -129,6 +130,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> experts_backward_op(
     const at::Tensor& gate_up, const at::Tensor& down) {
   (void)x;  // the state has it; here so that the shapes can be told from the arguments
   return translated([&] {
+    const at::NoGradGuard below_autograd;
     const auto pending = PendingPasses::instance().get(token);
     moe::ExpertsState& state = *pending->experts;
     TORCH_CHECK(state.x.defined(),

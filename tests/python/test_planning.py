@@ -58,11 +58,12 @@ class Planning(unittest.TestCase):
         self.assertEqual(fixed["layers"][1]["forward_load"], of_last.tolist())
 
     def test_estimate(self):
-        whole = lrmoe.estimate("qwen3-30b-a3b", ranks=8, tokens=65536)
-        self.assertGreater(whole["ranks"][0]["weights"] if "ranks" in whole else 1, 0)
-        self.assertNotEqual(
-            whole, lrmoe.estimate("qwen3-30b-a3b", ranks=8, tokens=65536, budget=1 << 36)
-        )
+        made = lrmoe.estimate("qwen3-30b-a3b", ranks=8, tokens=65536, strategy="lrmoe:ratio=0.5")
+        self.assertEqual(made["routed_pairs"], 8 * 65536)
+        self.assertEqual(made["kept_pairs"], 4 * 65536)
+        self.assertEqual(len(made["memory"]), 8)
+        weights = 48 * made["slots"] * 3 * 2048 * 768 * 2  # layers, slots, 3dn, bf16
+        self.assertEqual(made["memory"][0]["weights"], weights)
 
     def test_mistakes(self):
         for arguments, message in (
