@@ -44,8 +44,9 @@ void spread_listed(Buckets& by_expert, std::span<const Route> routes,
 }  // namespace
 
 std::span<const Route> routes_of(const Split& split, int source) {
-  const auto range = std::ranges::equal_range(split, source, {}, &Route::source);
-  return {range.begin(), range.end()};
+  const auto first = std::ranges::lower_bound(split, source, {}, &Route::source);
+  const auto last = std::ranges::upper_bound(split, source, {}, &Route::source);
+  return {first, last};
 }
 
 RoutedPairs route_pairs(std::span<const std::int64_t> experts, int expert_count,

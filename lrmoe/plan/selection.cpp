@@ -151,8 +151,9 @@ std::vector<float> select_pairs(std::span<const Cell> cells, std::int64_t draw,
 }
 
 std::span<const Cell> cells_of(const Plan& plan, int source) {
-  const auto range = std::ranges::equal_range(plan.cells, source, {}, &Cell::source);
-  return {range.begin(), range.end()};
+  const auto first = std::ranges::lower_bound(plan.cells, source, {}, &Cell::source);
+  const auto last = std::ranges::upper_bound(plan.cells, source, {}, &Cell::source);
+  return {first, last};
 }
 
 }  // namespace lrmoe::plan

@@ -103,7 +103,7 @@ Peaks run(const Case& c, const Routed& routed, const plan::Plan& plan, comm::Com
   at::Tensor gates = routed.gates[r].clone().requires_grad_();
   moe::ExpertsCall call;
   call.communicator = &comm;
-  call.plan = std::make_shared<plan::Plan>(plan);
+  call.plan = std::make_shared<plan::RankPlan>(plan::part_of(plan, comm.rank()));
   call.experts = routed.ids[r];
   call.listed =
       plan.listed ? moe::shortlist_by_gate(c.options, gates) : std::vector<std::uint8_t>();

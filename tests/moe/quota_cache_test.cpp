@@ -17,14 +17,14 @@ using testing::on_ranks;
 using testing::sampled;
 
 TEST(QuotaCache, HoldsTheLikeliestPairsAsManyAsTheBackwardPassHas) {
-  plan::Plan plan;
+  plan::RankPlan plan;
   plan.cluster = {2, 3, 2, 1, 0};
   moe::ExpertSlots slots;
   slots.placement = plan::Placement(2, 2);
   slots.placement.values = {0, 1, 2, 1};
   slots.rank = 0;
-  plan.forward = {{0, 0, 0, 4}, {0, 1, 0, 2}, {1, 1, 0, 2}, {1, 2, 1, 5}};
-  plan.backward = {{0, 0, 0, 2}, {0, 1, 0, 1}, {1, 1, 0, 5}, {1, 2, 1, 1}};
+  plan.receives = {{0, 0, 0, 4}, {0, 1, 0, 2}, {1, 1, 0, 2}};
+  plan.kept_receives = {{0, 0, 0, 2}, {0, 1, 0, 1}, {1, 1, 0, 5}};
   const std::vector<moe::Group> groups = {{0, 0, 4}, {1, 4, 8}};
   const at::Tensor likely = at::tensor({1.0F, 4.0F, 3.0F, 2.0F, 1.0F, -1.0F, 2.0F, 2.0F});
   moe::CacheRoom room(plan, slots);
