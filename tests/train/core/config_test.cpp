@@ -58,6 +58,7 @@ beta1 = 0.8
 beta2 = 0.99
 clip = 0.5
 aux_loss = 0.01
+aux_loss_kind = "transformers"
 accumulation = 2
 freeze = ["norms", "shared"]
 dtype = "bfloat16"
@@ -87,6 +88,7 @@ activations = "recompute"
 floor = 0.05
 slack = 0.1
 variance_limit = 0.3
+placement = "in-step"
 audit_every = 25
 [clock]
 profile = "h200-ib"
@@ -134,6 +136,7 @@ steps = 12
   EXPECT_EQ(c.train.beta2, 0.99);
   EXPECT_EQ(c.train.clip, 0.5);
   EXPECT_EQ(c.train.aux_loss, 0.01);
+  EXPECT_EQ(c.model.aux_loss, model::AuxLoss::transformers);
   EXPECT_EQ(c.train.accumulation, 2);
   EXPECT_EQ(c.train.dtype, Dtype::bfloat16);
   EXPECT_EQ(c.train.checkpoint_every, 5);
@@ -149,7 +152,8 @@ steps = 12
   EXPECT_EQ(c.strategy.lrmoe,
             (plan::LrmoeOptions{0.5, 0.75, plan::SelectMode::top, plan::Metric::gate_grad, 0.6,
                                 plan::ShortlistBy::output, plan::RouterGradient::exact,
-                                plan::Activations::recompute, 0.05, 0.3, 0.1, 0.125}));
+                                plan::Activations::recompute, 0.05, 0.3, 0.1, 0.125,
+                                plan::Placing::in_step}));
   EXPECT_EQ(c.lrmoe.audit_every, 25);
   EXPECT_EQ(c.clock.profile, "h200-ib");
   EXPECT_EQ(c.clock.shape, "glm-4.5-air");
@@ -165,8 +169,8 @@ steps = 12
   for (const Field& field : config_fields()) {
     // Keys that take one value only cannot differ; freeze stands for train_only, too,
     // and a path brings dimensions of its own.
-    if (field.key != "preset" && field.key != "engine" && field.key != "placement" &&
-        field.key != "train_only" && field.name() != "model.path") {
+    if (field.key != "preset" && field.key != "engine" && field.key != "train_only" &&
+        field.name() != "model.path") {
       EXPECT_NE(field.get(c), field.get(defaults)) << field.name();
     }
   }
