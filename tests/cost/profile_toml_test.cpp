@@ -141,7 +141,7 @@ TEST(ProfileToml, TheBuiltInOnesAreTheDataSheets) {
   EXPECT_DOUBLE_EQ(h200.memory_bandwidth, 0.8 * 4.8e12);
   EXPECT_DOUBLE_EQ(h200.intra.bandwidth, 0.75 * 450e9);
   EXPECT_DOUBLE_EQ(h200.inter.bandwidth, 0.75 * 50e9);
-  EXPECT_DOUBLE_EQ(h200.host_cell, 400e-9);
+  EXPECT_DOUBLE_EQ(h200.host_cell, 20e-9);
   EXPECT_DOUBLE_EQ(h200.efficiency(128), 0.25);
   const Profile nvlink = find_profile("h200-nvlink");
   EXPECT_DOUBLE_EQ(nvlink.inter.bandwidth, nvlink.intra.bandwidth);
