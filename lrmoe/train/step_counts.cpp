@@ -85,12 +85,15 @@ void StepCounts::add_memory(const moe::MoeLayer& layer, const plan::MemoryModel&
   memory_.resize(std::max(memory_.size(), most.size()));
   for (std::size_t r = 0; r < most.size(); ++r) {
     ranks_.back()[r].memory_bytes = most[r].total();
+    // What layers keep is there at once, buffers and workspace are one layer's at a time.
     plan::MemoryTerms& sum = memory_[r];
     sum.weights += most[r].weights;
     sum.gradients += most[r].gradients;
     sum.activations += most[r].activations;
-    sum.buffers += most[r].buffers;
-    sum.workspace += most[r].workspace;
+    if (most[r].buffers + most[r].workspace > sum.buffers + sum.workspace) {
+      sum.buffers = most[r].buffers;
+      sum.workspace = most[r].workspace;
+    }
   }
 }
 
@@ -172,6 +175,7 @@ void StepCounts::write_to(StepMetrics& metrics, comm::Communicator& communicator
     // Each layer's by its own scores: their sizes differ from layer to layer.
     metrics.moe.added_variance = variance / static_cast<double>(pairs_.size());
     metrics.memory = plan::fullest(memory_);
+    metrics.moe.memory_peak_bytes = metrics.memory->total();
   }
   metrics.notes = notes_;
 }

@@ -61,7 +61,7 @@ class StepCounts {
   std::vector<Pairs> pairs_;  // per layer
   std::vector<Ranks> ranks_;  // per layer
   std::vector<LayerNote> notes_;
-  std::vector<plan::MemoryTerms> memory_;  // per rank, summed over layers
+  std::vector<plan::MemoryTerms> memory_;  // per rank, of all layers together
   std::int64_t update_bytes_ = 0;
   std::vector<double> update_seconds_;  // per layer
 };

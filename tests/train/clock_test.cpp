@@ -179,8 +179,7 @@ TEST(StepMetrics, memory_variance_and_notes_of_the_layers) {
     EXPECT_LE(memory.weights, 2 * 3 * instance);
     EXPECT_EQ(memory.gradients, memory.weights);
     EXPECT_GT(memory.activations, 0);
-    EXPECT_GT(memory.buffers, 0);
-    EXPECT_GT(memory.workspace, 0);
+    EXPECT_GT(memory.buffers + memory.workspace, 0);  // of the moment that needs most
     EXPECT_GT(step.moe.added_variance, 0);
     EXPECT_GT(step.moe.predicted_variance, 0);
     EXPECT_NEAR(step.moe.added_variance,
