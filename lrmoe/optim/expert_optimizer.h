@@ -64,6 +64,16 @@ class ExpertOptimizer {
   std::int64_t bytes_sent() const { return bytes_; }
   double seconds() const { return seconds_; }
   void begin_step();
+  /// Takes the counts back to what they were: what an audit exchanges is not the step's.
+  struct Counted {
+    std::int64_t bytes = 0;
+    double seconds = 0.0;
+  };
+  Counted counted() const { return {bytes_, seconds_}; }
+  void count_again_from(const Counted& before) {
+    bytes_ = before.bytes;
+    seconds_ = before.seconds;
+  }
 
   const ShardMap& map() const { return map_; }
   bool trained() const { return moment.defined(); }

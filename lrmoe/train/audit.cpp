@@ -44,7 +44,9 @@ void set_gradients(const std::vector<at::Tensor>& tensors,
 void reduce(Replica& replica) {
   replica.dense.reduce(replica.communicator);
   for (std::size_t i = 0; i < replica.experts.size(); ++i) {
+    const optim::ExpertOptimizer::Counted before = replica.experts[i].counted();
     replica.experts[i].reduce(replica.model.moe_layers()[i]->slots());
+    replica.experts[i].count_again_from(before);
   }
 }
 

@@ -43,8 +43,8 @@ TEST(Usage, WrongCommandsAndOptions) {
   expect_usage_error("eval run", "lrmoe: eval: --tokens is required; see lrmoe eval --help\n");
   expect_usage_error("eval run --tokens ids.npy --ranks 0", "lrmoe: eval: --ranks: Value 0");
   expect_usage_error("eval run --tokens ids.npy",
-                     "lrmoe: 'run' does not exist; name a run folder or a checkpoint in it "
-                     "(step-N)\n");
+                     "lrmoe: 'run' does not exist; name a Hugging Face folder, a run folder or a "
+                     "checkpoint in it (step-N)\n");
 }
 
 TEST(Usage, WrongConfigurations) {
