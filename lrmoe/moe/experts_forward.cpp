@@ -139,7 +139,7 @@ at::Tensor forward_chunk(ExpertsState& s, Chunk& chunk, Wire& wire, const plan::
   pairs_x.reset();
   at::Tensor a = gated(chunk.gate_up);
   at::Tensor statistics;
-  const bool counts = s.call.backward && s.scores() && statistics_per_pair(s.call.options) > 0;
+  const bool counts = s.call.backward && s.scores() && plan::statistics_of(s.call.options) > 0;
   if (counts) {
     statistics = pair_statistics(s.call.options, a, chunk.gate_up, s.down_weight(), d.groups);
   }
@@ -209,7 +209,7 @@ at::Tensor experts_forward(ExpertsState& s, const at::Tensor& x, const at::Tenso
     });
     out = at::empty_like(x);
     if (s.scores()) {
-      s.statistics = at::empty({gates.numel(), statistics_per_pair(s.call.options)}, at::kFloat);
+      s.statistics = at::empty({gates.numel(), plan::statistics_of(s.call.options)}, at::kFloat);
     }
   }
   for (std::size_t c = 0; c < s.chunks.size(); ++c) {

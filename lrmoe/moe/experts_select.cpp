@@ -52,7 +52,8 @@ at::Tensor shortlisted(const ExpertsState& s, const at::Tensor& scores) {
   const at::Tensor added =
       s.source_gates.flatten().to(at::kFloat) * s.statistics.select(1, s.statistics.size(1) - 1);
   const at::Tensor order = std::get<1>(at::sort(added, /*stable=*/true, 0, /*descending=*/true));
-  return scores.index_fill(0, order.slice(0, listed_pairs(s.call.options, scores.numel())), 0.0);
+  return scores.index_fill(0, order.slice(0, plan::shortlist_size(s.call.options, scores.numel())),
+                           0.0);
 }
 
 at::Tensor score(const ExpertsState& s, Wire& wire, const at::Tensor& delta) {
@@ -66,31 +67,6 @@ at::Tensor score(const ExpertsState& s, Wire& wire, const at::Tensor& delta) {
     scores = score_pairs(options.metric, s.source_gates, delta, s.x, s.statistics, s.out);
   }
   return shortlisted(s, scores).contiguous();
-}
-
-// The cell of every pair of this source, -1 for pairs that were not routed.
-std::vector<std::int32_t> cells_of_pairs(const ExpertsState& s, std::span<const plan::Cell> cells) {
-  std::vector<std::int32_t> first(static_cast<std::size_t>(s.call.plan->cluster.experts), -1);
-  for (std::size_t c = cells.size(); c-- > 0;) {
-    first[static_cast<std::size_t>(cells[c].expert)] = static_cast<std::int32_t>(c);
-  }
-  std::vector<std::int32_t> cell_of_pair(s.call.experts.size(), -1);
-  std::size_t next = 0;
-  for (std::size_t rank = 0; rank < s.pairs.per_rank.size(); ++rank) {
-    for (std::int64_t i = 0; i < s.pairs.per_rank[rank]; ++i, ++next) {
-      const auto pair = static_cast<std::size_t>(s.pairs.pair[next]);
-      if (s.call.plan->listed && s.call.listed[pair] == 0) {
-        continue;
-      }
-      auto cell = first[static_cast<std::size_t>(s.call.experts[pair])];
-      while (cells[static_cast<std::size_t>(cell)].rank >= 0 &&
-             cells[static_cast<std::size_t>(cell)].rank != static_cast<std::int32_t>(rank)) {
-        ++cell;
-      }
-      cell_of_pair[pair] = cell;
-    }
-  }
-  return cell_of_pair;
 }
 
 std::span<const float> values_of(const at::Tensor& scores) {
@@ -110,7 +86,11 @@ void learn(const ExpertsState& s, const at::Tensor& scores) {
 
 std::vector<float> choose(const ExpertsState& s, const at::Tensor& scores) {
   const std::span<const plan::Cell> cells = s.call.plan->cells;
-  return select_pairs(cells, s.call.plan->draw, cells_of_pairs(s, cells), values_of(scores),
+  const std::vector<std::int32_t> cell_of_pair =
+      plan::cells_of_pairs(cells, s.call.plan->cluster.experts, s.call.experts, s.pairs,
+                           s.call.plan->listed ? std::span<const std::uint8_t>(s.call.listed)
+                                               : std::span<const std::uint8_t>());
+  return select_pairs(cells, s.call.plan->draw, cell_of_pair, values_of(scores),
                       s.call.options.mode);
 }
 
@@ -127,31 +107,11 @@ std::vector<std::int32_t> forward_place_of_pairs(const Chunk& chunk, std::int64_
   return place;
 }
 
-// Activation mode keep: kept pairs return to where their forward pass ran.
-RoutedPairs kept_at_home(const ExpertsState& s, std::span<const float> weight) {
-  RoutedPairs kept;
-  std::size_t next = 0;
-  for (const auto count : s.pairs.per_rank) {
-    const auto before = static_cast<std::int64_t>(kept.pair.size());
-    for (std::int64_t i = 0; i < count; ++i, ++next) {
-      if (weight[static_cast<std::size_t>(s.pairs.pair[next])] > 0.0F) {
-        kept.pair.push_back(s.pairs.pair[next]);
-      }
-    }
-    kept.per_rank.push_back(static_cast<std::int64_t>(kept.pair.size()) - before);
-  }
-  return kept;
-}
-
 // Activation modes recompute and quota: any instance, as the plan's backward split says.
 RoutedPairs kept_anywhere(const ExpertsState& s, std::span<const float> weight) {
   const plan::RankPlan& plan = *s.call.plan;
-  std::vector<std::int64_t> experts = s.call.experts;
-  for (std::size_t i = 0; i < experts.size(); ++i) {
-    if (weight[i] == 0.0F) {
-      experts[i] = plan.cluster.experts;
-    }
-  }
+  const std::vector<std::int64_t> experts =
+      plan::kept_experts(s.call.experts, plan.cluster.experts, weight);
   const std::span<const plan::Route> routes = plan.kept_sends;
   return s.caches()
              ? route_cached(experts, plan.cluster.experts, routes, plan.cluster.ranks, s.home)
@@ -198,8 +158,9 @@ Selection select(ExpertsState& s, Wire& wire, const at::Tensor& delta) {
       selection.delta_o = row_products(delta, s.out, s.source_gates.scalar_type());
     }
     selection.weight = choose(s, scores);
-    const RoutedPairs kept = s.recomputes() || s.caches() ? kept_anywhere(s, selection.weight)
-                                                          : kept_at_home(s, selection.weight);
+    const RoutedPairs kept = s.recomputes() || s.caches()
+                                 ? kept_anywhere(s, selection.weight)
+                                 : plan::kept_in_place(s.pairs, selection.weight);
     const plan::RankPlan& plan = *s.call.plan;
     selection.kept = chunk_pairs(kept, s.x.size(0), s.top_k, plan.chunks);
     work.select_seconds += watch.seconds();

@@ -40,12 +40,6 @@ bool needs_output_norm(const plan::LrmoeOptions& options) {
   return options.shortlist < 1.0 && options.shortlist_by == plan::ShortlistBy::output;
 }
 
-std::int64_t listed_pairs(const plan::LrmoeOptions& options, std::int64_t pairs) {
-  const auto share =
-      static_cast<std::int64_t>(options.shortlist * static_cast<double>(pairs) + 0.5);
-  return std::clamp<std::int64_t>(share, std::min<std::int64_t>(pairs, 1), pairs);
-}
-
 std::vector<std::uint8_t> shortlist_by_gate(const plan::LrmoeOptions& options,
                                             const at::Tensor& gates) {
   if (options.shortlist >= 1.0 || options.shortlist_by != plan::ShortlistBy::gate) {
@@ -53,7 +47,7 @@ std::vector<std::uint8_t> shortlist_by_gate(const plan::LrmoeOptions& options,
   }
   const at::Tensor flat = gates.detach().flatten();
   const at::Tensor order = std::get<1>(at::sort(flat, /*stable=*/true, 0, /*descending=*/true))
-                               .slice(0, 0, listed_pairs(options, flat.numel()))
+                               .slice(0, 0, plan::shortlist_size(options, flat.numel()))
                                .contiguous();
   std::vector<std::uint8_t> listed(static_cast<std::size_t>(flat.numel()), 0);
   for (std::int64_t i = 0; i < order.numel(); ++i) {
@@ -62,18 +56,11 @@ std::vector<std::uint8_t> shortlist_by_gate(const plan::LrmoeOptions& options,
   return listed;
 }
 
-int statistics_per_pair(const plan::LrmoeOptions& options) {
-  const int of_metric = needs_update_norm(options)                  ? 2
-                        : options.metric == plan::Metric::down_norm ? 1
-                                                                    : 0;
-  return of_metric + (needs_output_norm(options) ? 1 : 0);
-}
-
 at::Tensor pair_statistics(const plan::LrmoeOptions& options, const at::Tensor& a,
                            const at::Tensor& gate_up, const at::Tensor& down,
                            std::span<const Group> groups) {
   at::Tensor out =
-      at::empty({a.size(0), statistics_per_pair(options)}, a.options().dtype(at::kFloat));
+      at::empty({a.size(0), plan::statistics_of(options)}, a.options().dtype(at::kFloat));
   const bool update_norm = needs_update_norm(options);
   if (!update_norm && options.metric != plan::Metric::down_norm) {
     return out;

@@ -29,18 +29,12 @@ namespace lrmoe::moe {
 /// A shortlist by output needs |y| of every pair.
 bool needs_output_norm(const plan::LrmoeOptions& options);
 
-/// How many of a rank's pairs are on its shortlist: one at least.
-std::int64_t listed_pairs(const plan::LrmoeOptions& options, std::int64_t pairs);
-
 /// The shortlist by gate of a rank: [T * k] flags of the pairs with the largest
 /// p; empty where the options have no such shortlist. gates: [T, k].
 std::vector<std::uint8_t> shortlist_by_gate(const plan::LrmoeOptions& options,
                                             const at::Tensor& gates);
 
-/// fp32 numbers per pair that travel back with the combine: 0 to 3.
-int statistics_per_pair(const plan::LrmoeOptions& options);
-
-/// At the expert's rank: [P', statistics_per_pair]: |a|^2 and q, as the metric
+/// At the expert's rank: [P', plan::statistics_of]: |a|^2 and q, as the metric
 /// needs them; the last, |y|, where it is needed, is for add_output_norms to fill in.
 ///   a: [P', n]; gate_up: [P', 2n]; down: [S, d, n].
 at::Tensor pair_statistics(const plan::LrmoeOptions& options, const at::Tensor& a,

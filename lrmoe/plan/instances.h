@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "lrmoe/plan/flow.h"
+#include "lrmoe/plan/tables.h"
 #include "lrmoe/plan/types.h"
 
 namespace lrmoe::plan {

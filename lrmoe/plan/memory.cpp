@@ -278,13 +278,7 @@ std::int64_t expected_rows(std::int64_t tokens, std::int64_t pairs, int top_k, i
 }
 
 void set_scores(MemoryModel& model, const LrmoeOptions& options) {
-  const bool update_norm =
-      options.metric == Metric::update_norm || options.metric == Metric::update_router;
-  const bool norm = options.shortlist < 1.0 && options.shortlist_by == ShortlistBy::output;
-  model.statistics = (update_norm                           ? 2
-                      : options.metric == Metric::down_norm ? 1
-                                                            : 0) +
-                     (norm ? 1 : 0);
+  model.statistics = statistics_of(options);
   model.outputs = options.router_gradient == RouterGradient::exact;
   model.oracle = options.metric == Metric::exact;
 }

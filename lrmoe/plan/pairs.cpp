@@ -82,11 +82,11 @@ RoutedPairs route_pairs(std::span<const std::int64_t> experts, int expert_count,
   return out;
 }
 
-std::vector<std::int32_t> cells_of_pairs(const Plan& plan, std::span<const Cell> cells,
+std::vector<std::int32_t> cells_of_pairs(std::span<const Cell> cells, int expert_count,
                                          std::span<const std::int64_t> experts,
                                          const RoutedPairs& pairs,
                                          std::span<const std::uint8_t> listed) {
-  std::vector<std::int32_t> first(static_cast<std::size_t>(plan.cluster.experts), -1);
+  std::vector<std::int32_t> first(static_cast<std::size_t>(expert_count), -1);
   for (std::size_t c = cells.size(); c-- > 0;) {
     first[static_cast<std::size_t>(cells[c].expert)] = static_cast<std::int32_t>(c);
   }
@@ -95,7 +95,7 @@ std::vector<std::int32_t> cells_of_pairs(const Plan& plan, std::span<const Cell>
   for (std::size_t rank = 0; rank < pairs.per_rank.size(); ++rank) {
     for (std::int64_t i = 0; i < pairs.per_rank[rank]; ++i, ++next) {
       const auto pair = static_cast<std::size_t>(pairs.pair[next]);
-      if (plan.listed && listed[pair] == 0) {
+      if (!listed.empty() && listed[pair] == 0) {
         continue;
       }
       auto cell = first[static_cast<std::size_t>(experts[pair])];
@@ -124,16 +124,15 @@ RoutedPairs kept_in_place(const RoutedPairs& pairs, std::span<const float> weigh
   return kept;
 }
 
-RoutedPairs kept_anywhere(const Plan& plan, int source, std::span<const std::int64_t> experts,
-                          std::span<const float> weight) {
+std::vector<std::int64_t> kept_experts(std::span<const std::int64_t> experts, int expert_count,
+                                       std::span<const float> weight) {
   std::vector<std::int64_t> kept(experts.begin(), experts.end());
   for (std::size_t i = 0; i < kept.size(); ++i) {
     if (weight[i] == 0.0F) {
-      kept[i] = plan.cluster.experts;
+      kept[i] = expert_count;
     }
   }
-  return route_pairs(kept, plan.cluster.experts, routes_of(plan.backward, source),
-                     plan.cluster.ranks);
+  return kept;
 }
 
 }  // namespace lrmoe::plan

@@ -31,9 +31,9 @@ RoutedPairs route_pairs(std::span<const std::int64_t> experts, int expert_count,
 std::span<const Route> routes_of(const Split& split, int source);
 
 /// The cell of every pair of a source, [T * k] index into `cells` (those of the
-/// source), -1 for pairs that were not routed or, where the plan's cells hold the
-/// listed pairs only, not listed.
-std::vector<std::int32_t> cells_of_pairs(const Plan& plan, std::span<const Cell> cells,
+/// source), -1 for pairs that were not routed or, where `listed` holds flags of the
+/// pairs on the shortlist (the cells hold only these then), not listed.
+std::vector<std::int32_t> cells_of_pairs(std::span<const Cell> cells, int expert_count,
                                          std::span<const std::int64_t> experts,
                                          const RoutedPairs& pairs,
                                          std::span<const std::uint8_t> listed = {});
@@ -41,8 +41,9 @@ std::vector<std::int32_t> cells_of_pairs(const Plan& plan, std::span<const Cell>
 /// Kept pairs that return to where their forward pass ran. weight: [T * k], 0: not kept.
 RoutedPairs kept_in_place(const RoutedPairs& pairs, std::span<const float> weight);
 
-/// Kept pairs as the plan's backward split spreads them over the instances.
-RoutedPairs kept_anywhere(const Plan& plan, int source, std::span<const std::int64_t> experts,
-                          std::span<const float> weight);
+/// The experts of the kept pairs, expert_count (it stays out) for the others: with the
+/// backward split, route_pairs then spreads them over the instances.
+std::vector<std::int64_t> kept_experts(std::span<const std::int64_t> experts, int expert_count,
+                                       std::span<const float> weight);
 
 }  // namespace lrmoe::plan

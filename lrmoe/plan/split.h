@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <span>
 
-#include "lrmoe/plan/flow.h"
 #include "lrmoe/plan/tables.h"
 #include "lrmoe/plan/types.h"
 

@@ -15,6 +15,9 @@ using Loads = Table<std::int64_t>;
 std::vector<std::int64_t> pairs_per_expert(const Counts& counts);
 std::int64_t total_pairs(const Counts& counts);
 
+/// For every expert the ranks that hold it, each once.
+using Instances = std::vector<std::vector<std::int32_t>>;
+
 /// For every expert the ranks that hold it, ascending; a rank appears once per
 /// slot, so `symi`'s double instances are seen.
 std::vector<std::vector<std::int32_t>> slots_of_experts(const Placement& placement, int experts);

@@ -67,7 +67,8 @@ plan::RoutedPairs select_kept(const plan::Plan& plan, int rank, const Source& so
   const std::vector<std::uint8_t> listed = shortlist(settings.options, source);
   const auto cells = plan::cells_of(plan, rank);
   const std::vector<std::int32_t> cell_of_pair =
-      plan::cells_of_pairs(plan, cells, source.experts, pairs, listed);
+      plan::cells_of_pairs(cells, plan.cluster.experts, source.experts, pairs,
+                           plan.listed ? listed : std::vector<std::uint8_t>());
   const std::vector<float> weight =
       plan::select_pairs(cells, plan.draw, cell_of_pair, source.scores, settings.options.mode);
   for (std::size_t i = 0; i < weight.size(); ++i) {
@@ -79,7 +80,9 @@ plan::RoutedPairs select_kept(const plan::Plan& plan, int rank, const Source& so
     }
   }
   if (plan.activations != plan::Activations::keep) {
-    return plan::kept_anywhere(plan, rank, source.experts, weight);
+    const int experts = plan.cluster.experts;
+    return plan::route_pairs(plan::kept_experts(source.experts, experts, weight), experts,
+                             plan::routes_of(plan.backward, rank), plan.cluster.ranks);
   }
   return plan::kept_in_place(pairs, weight);
 }
