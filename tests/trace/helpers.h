@@ -1,7 +1,9 @@
 // Small traces and files for tests.
 #pragma once
 
-#include <cstring>
+#include <algorithm>
+#include <cstddef>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,7 +52,7 @@ struct RawTrace {
   void add(const std::string& name, const std::string& dtype,
            const std::vector<std::int64_t>& shape, const std::vector<T>& values) {
     Raw raw{name, dtype, shape, std::vector<std::byte>(values.size() * sizeof(T))};
-    std::memcpy(raw.bytes.data(), values.data(), raw.bytes.size());
+    std::ranges::copy(std::as_bytes(std::span(values)), raw.bytes.begin());
     tensors.push_back(raw);
   }
   void write(const std::filesystem::path& path) const {
