@@ -74,7 +74,7 @@ TEST(Chunks, SampledGradientsAreThoseOfOneGo) {
     for (const int chunks : {2, 5}) {
       const auto strategy = chunked(lrmoe_strategy(options), chunks);
       const auto got = testing::ranked_layer(x, direction, w, c, *strategy, on_ranks(3));
-      EXPECT_LT(testing::relative_error(got.out, whole.out), 1e-6);
+      EXPECT_LT(testing::relative_error(got.out, whole.out), 1e-12);
       EXPECT_LT(testing::relative_error(got.dx, whole.dx), 1e-6);
       EXPECT_LT(testing::relative_error(got.router_grad, whole.router_grad), 1e-6);
       EXPECT_LT(testing::relative_error(got.gate_up_grad, whole.gate_up_grad), 1e-6);

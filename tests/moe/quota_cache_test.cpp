@@ -74,7 +74,7 @@ TEST(QuotaCache, GradientsAreThoseOfRecomputing) {
         for (const int chunks : {1, 3}) {
           const auto strategy = chunked(lrmoe_strategy(cached), chunks);
           const auto got = testing::ranked_layer(x, direction, w, c, *strategy, on_ranks(ranks));
-          EXPECT_LT(testing::relative_error(got.out, want.out), 1e-6);
+          EXPECT_LT(testing::relative_error(got.out, want.out), 1e-12);
           EXPECT_LT(testing::relative_error(got.dx, want.dx), 1e-6);
           EXPECT_LT(testing::relative_error(got.router_grad, want.router_grad), 1e-6);
           EXPECT_LT(testing::relative_error(got.gate_up_grad, want.gate_up_grad), 1e-6);
