@@ -13,40 +13,59 @@ std::size_t at(std::int32_t i) {
 
 }  // namespace
 
+void Balancer::know(const InstanceIndex& index) {
+  index_ = &index;
+  if (known_begin_ == index.begin && known_rank_ == index.rank) {
+    return;
+  }
+  known_begin_ = index.begin;
+  known_rank_ = index.rank;
+  none_.clear();
+  singles_.clear();
+  several_.clear();
+  multi_.clear();
+  for (std::int32_t e = 0; e < index.experts; ++e) {
+    const std::int32_t first = index.begin[at(e)];
+    const std::int32_t count = index.begin[at(e) + 1] - first;
+    if (count == 0) {
+      none_.push_back(e);
+    } else if (count == 1) {
+      singles_.push_back({e, first, index.rank[at(first)]});
+    } else {
+      several_.push_back(e);
+    }
+  }
+}
+
 void Balancer::start(const InstanceIndex& index, std::span<const std::int64_t> pairs,
                      std::span<std::int64_t> loads) {
-  index_ = &index;
+  know(index);
   flow_ = loads;
   std::fill(loads.begin(), loads.end(), 0);
   left_.assign(pairs.begin(), pairs.end());
   load_.assign(at(index.ranks), 0);
-  multi_.clear();
+  for (const std::int32_t e : none_) {
+    LRMOE_ASSERT(pairs[at(e)] == 0, "[split] an expert with pairs has no instance");
+  }
+  for (const Single& single : singles_) {
+    const std::int64_t here = pairs[at(single.expert)];
+    loads[at(single.instance)] = here;
+    load_[at(single.rank)] += here;
+    left_[at(single.expert)] = 0;
+  }
+  fixed_ = load_;
   left_over_ = 0;
-  for (std::int32_t e = 0; e < index.experts; ++e) {
-    const std::int32_t first = index.begin[at(e)];
-    const std::int32_t count = index.begin[at(e) + 1] - first;
-    LRMOE_ASSERT(count > 0 || pairs[at(e)] == 0, "[split] an expert with pairs has no instance");
-    if (count == 1) {
-      loads[at(first)] = pairs[at(e)];
-      load_[at(index.rank[at(first)])] += pairs[at(e)];
-      left_[at(e)] = 0;
-    } else if (pairs[at(e)] > 0) {
-      multi_.push_back(e);
+  multi_now_.clear();
+  for (const std::int32_t e : several_) {
+    if (pairs[at(e)] > 0) {
+      multi_now_.push_back(e);
       left_over_ += pairs[at(e)];
     }
   }
-  fixed_ = load_;
-  multi_begin_.clear();
-  multi_at_.clear();
-  for (std::int32_t r = 0; r < index.ranks; ++r) {
-    multi_begin_.push_back(static_cast<std::int32_t>(multi_at_.size()));
-    for (const std::int32_t i : index.on_rank(r)) {
-      if (left_[at(index.expert[at(i)])] > 0) {
-        multi_at_.push_back(i);
-      }
-    }
+  if (multi_now_ != multi_ || multi_.empty()) {
+    multi_.swap(multi_now_);
+    plant();
   }
-  multi_begin_.push_back(static_cast<std::int32_t>(multi_at_.size()));
 }
 
 std::int64_t Balancer::give(std::int32_t instance, std::int64_t amount) {
@@ -78,23 +97,22 @@ void Balancer::level_out() {
     if (amount == 0) {
       continue;
     }
-    heights_.clear();
+    const std::int32_t first = index_->begin[at(e)];
     const std::int32_t end = index_->begin[at(e) + 1];
-    for (std::int32_t i = index_->begin[at(e)]; i < end; ++i) {
+    heights_.clear();
+    for (std::int32_t i = first; i < end; ++i) {
       heights_.push_back(load_[at(index_->rank[at(i)])]);
     }
     std::sort(heights_.begin(), heights_.end());
-    std::int64_t below = 0;
-    std::int64_t height = 0;
-    for (std::size_t n = 1; n <= heights_.size(); ++n) {
-      below += heights_[n - 1];
-      const auto count = static_cast<std::int64_t>(n);
-      height = (amount + below + count - 1) / count;
-      if (n == heights_.size() || height <= heights_[n]) {
-        break;
-      }
-    }
-    for (std::int32_t i = index_->begin[at(e)]; i < end; ++i) {
+    // The lowest ranks that hold it all at or below the height of the next.
+    std::int64_t below = amount;
+    std::size_t n = 0;
+    do {
+      below += heights_[n++];
+    } while (n < heights_.size() && below > heights_[n] * static_cast<std::int64_t>(n));
+    const auto count = static_cast<std::int64_t>(n);
+    const std::int64_t height = (below + count - 1) / count;
+    for (std::int32_t i = first; i < end; ++i) {
       give(i, height - load_[at(index_->rank[at(i)])]);
     }
   }
@@ -103,6 +121,17 @@ void Balancer::level_out() {
 /// Placements are nearly forests, where long ways are the only ones: what is left
 /// over passes along a spanning forest at once, and not a level at a time.
 void Balancer::plant() {
+  multi_begin_.clear();
+  multi_at_.clear();
+  for (std::int32_t r = 0; r < index_->ranks; ++r) {
+    multi_begin_.push_back(static_cast<std::int32_t>(multi_at_.size()));
+    for (const std::int32_t i : index_->on_rank(r)) {
+      if (left_[at(index_->expert[at(i)])] > 0) {
+        multi_at_.push_back(i);
+      }
+    }
+  }
+  multi_begin_.push_back(static_cast<std::int32_t>(multi_at_.size()));
   forest_.clear();
   const std::int32_t experts = index_->experts;
   planted_.assign(at(experts + index_->ranks), 0);
@@ -212,6 +241,10 @@ bool Balancer::reach() {
         }
         rank_level_[at(r)] = level + 1;
         room = room || load_[at(r)] < threshold_;
+        room_level_ = level + 1;
+        if (room) {
+          continue;  // no way goes further
+        }
         for (std::int32_t m = multi_begin_[at(r)]; m < multi_begin_[at(r) + 1]; ++m) {
           const std::int32_t other = index_->expert[at(multi_at_[at(m)])];
           if (expert_level_[at(other)] == kFar && flow_[at(multi_at_[at(m)])] > 0) {
@@ -229,6 +262,9 @@ std::int64_t Balancer::push_rank(std::int32_t r, std::int64_t limit) {
   std::int64_t sent = std::min(limit, std::max<std::int64_t>(threshold_ - load_[at(r)], 0));
   load_[at(r)] += sent;
   const std::int32_t level = rank_level_[at(r)];
+  if (level == room_level_) {
+    return sent;
+  }
   for (auto& m = rank_next_[at(r)]; m < multi_begin_[at(r) + 1] && sent < limit; ++m) {
     const std::int32_t i = multi_at_[at(m)];
     const std::int32_t e = index_->expert[at(i)];
@@ -310,7 +346,6 @@ std::int64_t Balancer::split(const InstanceIndex& index, std::span<const std::in
     seed_local(local);
   }
   level_out();
-  plant();
   run();
   while (left_over_ > 0) {
     raise(pairs);
@@ -328,7 +363,6 @@ std::int64_t Balancer::fill(const InstanceIndex& index, std::span<const std::int
     beyond += std::max<std::int64_t>(load - threshold, 0);
   }
   level_out();
-  plant();
   run();
   return beyond + left_over_;
 }

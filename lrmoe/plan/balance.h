@@ -34,6 +34,7 @@ class Balancer {
  private:
   static constexpr std::int32_t kFar = 1 << 30;
 
+  void know(const InstanceIndex& index);
   void start(const InstanceIndex& index, std::span<const std::int64_t> pairs,
              std::span<std::int64_t> loads);
   std::int64_t give(std::int32_t instance, std::int64_t amount);
@@ -48,7 +49,14 @@ class Balancer {
   void raise(std::span<const std::int64_t> pairs);
 
   const InstanceIndex* index_ = nullptr;
-  std::span<std::int64_t> flow_;  // [I]
+  // What follows from the index alone stays until another comes: a plan splits three times.
+  struct Single {
+    std::int32_t expert, instance, rank;
+  };
+  std::vector<std::int32_t> known_begin_, known_rank_;  // the index's, when it was last looked at
+  std::vector<std::int32_t> none_, several_;            // experts without, with many instances
+  std::vector<Single> singles_;                         // and those with one
+  std::span<std::int64_t> flow_;                        // [I]
   std::int64_t threshold_ = 0;
   std::int64_t left_over_ = 0;
   std::vector<std::int64_t> left_;         // [E] pairs without an instance so far
@@ -57,9 +65,12 @@ class Balancer {
   std::vector<std::int32_t> multi_;        // experts with more than one instance and pairs
   std::vector<std::int32_t> multi_begin_;  // [R + 1] into multi_at_
   std::vector<std::int32_t> multi_at_;     // instances of `multi_` on rank 0, on rank 1, ...
+  std::vector<std::int32_t> multi_now_;    // `multi_` of this split, before it is compared
   std::vector<std::int32_t> expert_level_, rank_level_, expert_next_, rank_next_, queue_;
+  std::int32_t room_level_ = 0;  // of the ranks with room that were reached
   std::vector<std::int64_t> heights_;
-  // A spanning forest of experts and ranks (node E + r), breadth first.
+  // A spanning forest of experts and ranks (node E + r), breadth first; it follows from
+  // the index and `multi_`.
   struct Node {
     std::int32_t id;
     std::int32_t edge;  // instance between it and its parent, -1: a root

@@ -8,41 +8,47 @@ void InstanceIndex::build(const Placement& placement, int expert_count) {
   experts = expert_count;
   ranks = placement.rows;
   begin.assign(static_cast<std::size_t>(experts) + 1, 0);
-  const auto repeated = [](std::span<const std::int32_t> row, std::size_t s) {
-    for (std::size_t i = 0; i < s; ++i) {
-      if (row[i] == row[s]) {
-        return true;
-      }
-    }
-    return false;
-  };
+  next_.assign(static_cast<std::size_t>(experts), -1);  // here: the last rank that has it
   for (int r = 0; r < ranks; ++r) {
-    const auto row = placement.row(r);
-    for (std::size_t s = 0; s < row.size(); ++s) {
-      if (row[s] >= 0 && !repeated(row, s)) {
-        ++begin[static_cast<std::size_t>(row[s]) + 1];
+    for (const std::int32_t e : placement.row(r)) {
+      if (e >= 0 && next_[static_cast<std::size_t>(e)] != r) {
+        next_[static_cast<std::size_t>(e)] = r;
+        ++begin[static_cast<std::size_t>(e) + 1];
       }
     }
   }
   std::partial_sum(begin.begin(), begin.end(), begin.begin());
-  rank.resize(static_cast<std::size_t>(begin.back()));
-  expert.resize(rank.size());
-  // Writing an expert's next instance moves its beginning to the next expert's; put right below.
+  const auto count = static_cast<std::size_t>(begin.back());
+  rank.resize(count);
+  expert.resize(count);
+  of_rank.resize(count);
+  rank_begin.resize(static_cast<std::size_t>(ranks) + 1);
+  next_.assign(begin.begin(), begin.end() - 1);
+  std::size_t listed = 0;
   for (int r = 0; r < ranks; ++r) {
-    const auto row = placement.row(r);
-    for (std::size_t s = 0; s < row.size(); ++s) {
-      if (row[s] >= 0 && !repeated(row, s)) {
-        const auto i = static_cast<std::size_t>(begin[static_cast<std::size_t>(row[s])]++);
-        rank[i] = r;
-        expert[i] = row[s];
+    const std::size_t first = listed;
+    rank_begin[static_cast<std::size_t>(r)] = static_cast<std::int32_t>(first);
+    for (const std::int32_t e : placement.row(r)) {
+      if (e < 0) {
+        continue;
       }
+      const std::int32_t i = next_[static_cast<std::size_t>(e)];
+      const auto place = static_cast<std::size_t>(i);
+      if (i > begin[static_cast<std::size_t>(e)] && rank[place - 1] == r) {
+        continue;  // a second slot
+      }
+      rank[place] = r;
+      expert[place] = e;
+      next_[static_cast<std::size_t>(e)] = i + 1;
+      // Rows are mostly sorted, so an instance rarely has to pass another.
+      std::size_t at = listed++;
+      for (; at > first && of_rank[at - 1] > i; --at) {
+        of_rank[at] = of_rank[at - 1];
+      }
+      of_rank[at] = i;
     }
   }
-  for (std::size_t e = begin.size() - 1; e > 0; --e) {
-    begin[e] = begin[e - 1];
-  }
-  begin[0] = 0;
-  list_by_rank();
+  rank_begin[static_cast<std::size_t>(ranks)] = static_cast<std::int32_t>(listed);
 }
 
 void InstanceIndex::build(const Instances& instances, int rank_count) {

@@ -36,6 +36,8 @@ struct InstanceIndex {
 
  private:
   void list_by_rank();
+
+  std::vector<std::int32_t> next_;  // [E] working space of build
 };
 
 }  // namespace lrmoe::plan

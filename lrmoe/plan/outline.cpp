@@ -37,12 +37,12 @@ void pairs_of_nodes(const Cluster& cluster, std::span<const std::int64_t> before
 
 /// The min-max split; of several the one whose pairs cross nodes least.
 void split_locally(const Cluster& cluster, const InstanceIndex& index,
-                   std::span<const std::int64_t> pairs, RouteScratch& scratch,
-                   std::span<std::int64_t> loads) {
-  const std::int64_t largest = scratch.balancer.split(index, pairs, scratch.local, loads);
+                   std::span<const std::int64_t> pairs, std::span<const std::int64_t> local,
+                   RouteScratch& scratch, std::span<std::int64_t> loads) {
+  const std::int64_t largest = scratch.balancer.split(index, pairs, local, loads);
   if (node_count(cluster) > 1) {
-    scratch.localizer.split(index, pairs, scratch.local, scratch.node_pairs, node_width(cluster),
-                            largest, loads);
+    scratch.localizer.split(index, pairs, local, scratch.node_pairs, node_width(cluster), largest,
+                            loads);
   }
 }
 
@@ -72,14 +72,20 @@ void keep_of_experts(const RouteInput& input, const Prefixes& offered, RouteScra
     line += outline.quota[e];
     scratch.kept[e] = points_between(outline.begin[e], line, input.draw);
   }
-  scratch.local.assign(at(index.size()), 0);
-  for (std::size_t i = 0; i < scratch.local.size(); ++i) {
-    const auto e = at(index.expert[i]);
-    const std::int64_t pairs = counts.at(index.rank[i], index.expert[i]);
-    if (pairs > 0 && index.count(index.expert[i]) > 1) {
-      const std::int64_t before = offered.before_self[i];
-      scratch.local[i] = kept_before(outline, input.draw, e, before + pairs, offered.all[e]) -
-                         kept_before(outline, input.draw, e, before, offered.all[e]);
+  scratch.kept_local.assign(at(index.size()), 0);
+  for (std::size_t e = 0; e < outline.quota.size(); ++e) {
+    const auto end = at(index.begin[e + 1]);
+    if (end - at(index.begin[e]) < 2) {
+      continue;  // nobody asks
+    }
+    for (auto i = at(index.begin[e]); i < end; ++i) {
+      const std::int64_t pairs = counts.at(index.rank[i], index.expert[i]);
+      if (pairs > 0) {
+        const std::int64_t before = offered.before_self[i];
+        scratch.kept_local[i] =
+            kept_before(outline, input.draw, e, before + pairs, offered.all[e]) -
+            kept_before(outline, input.draw, e, before, offered.all[e]);
+      }
     }
   }
   scratch.node_pairs.clear();
@@ -94,7 +100,7 @@ void keep_of_experts(const RouteInput& input, const Prefixes& offered, RouteScra
     }
   }
   outline.backward.resize(at(index.size()));
-  split_locally(input.cluster, index, scratch.kept, scratch, outline.backward);
+  split_locally(input.cluster, index, scratch.kept, scratch.kept_local, scratch, outline.backward);
 }
 
 }  // namespace
@@ -122,7 +128,8 @@ void outline_forward(const RouteInput& input, int rank, RouteScratch& scratch) {
   }
   pairs_of_nodes(input.cluster, outline.demand.before_node, scratch.node_pairs);
   outline.forward.resize(count);
-  split_locally(input.cluster, outline.index, outline.demand.all, scratch, outline.forward);
+  split_locally(input.cluster, outline.index, outline.demand.all, scratch.local, scratch,
+                outline.forward);
 }
 
 void outline_backward(const RouteInput& input, const LrmoeOptions& options, int rank,

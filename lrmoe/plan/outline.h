@@ -43,7 +43,8 @@ struct RouteScratch {
   Localizer localizer;
   Quotas quotas;
   PriceTable flat{1};
-  std::vector<std::int64_t> local, node_pairs, kept;
+  std::vector<std::int64_t> local, kept_local;  // [I] pairs, kept pairs on the instance's rank
+  std::vector<std::int64_t> node_pairs, kept;
 };
 
 /// The index, the prefixes (before `rank`; -1: none) and the min-max forward split.

@@ -14,6 +14,12 @@ void Lots::clear() {
   group_begin.assign(1, 0);
 }
 
+void Lots::resize(std::size_t count) {
+  expert.resize(count);
+  demand.resize(count);
+  floor.resize(count);
+}
+
 void Lots::add(std::int32_t e, std::int64_t wanted, std::int64_t least) {
   expert.push_back(e);
   demand.push_back(wanted);

@@ -19,6 +19,12 @@ struct Lots {
 
   void clear();
   void add(std::int32_t e, std::int64_t wanted, std::int64_t least);
+  void resize(std::size_t count);
+  void set(std::size_t i, std::int32_t e, std::int64_t wanted, std::int64_t least) {
+    expert[i] = e;
+    demand[i] = wanted;
+    floor[i] = least;
+  }
   void end_group() { group_begin.push_back(static_cast<std::int32_t>(expert.size())); }
   std::size_t size() const { return expert.size(); }
   int groups() const { return static_cast<int>(group_begin.size()) - 1; }

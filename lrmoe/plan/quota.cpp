@@ -13,15 +13,18 @@ std::int64_t sum(std::span<const std::int64_t> values) {
   return std::accumulate(values.begin(), values.end(), std::int64_t{0});
 }
 
-void add_lot(Lots& lots, std::int32_t expert, std::int64_t pairs, const QuotaSettings& settings) {
-  lots.add(expert, pairs * kOne, pairs * std::min(settings.floor, settings.ratio));
+/// Fixed point, of each pair: the least that is kept of it.
+std::int64_t floor_of(const QuotaSettings& settings) {
+  return std::min(settings.floor, settings.ratio);
 }
 
 void lots_of_experts(std::span<const std::int64_t> pairs, const QuotaSettings& settings,
                      Lots& lots) {
   lots.clear();
+  lots.resize(pairs.size());
+  const std::int64_t floor = floor_of(settings);
   for (std::size_t e = 0; e < pairs.size(); ++e) {
-    add_lot(lots, static_cast<std::int32_t>(e), pairs[e], settings);
+    lots.set(e, static_cast<std::int32_t>(e), pairs[e] * kOne, pairs[e] * floor);
   }
   lots.end_group();
 }
@@ -152,20 +155,22 @@ void quota_of_instances(const PriceTable& prices, const InstanceIndex& index,
                         std::span<const std::int64_t> loads, const QuotaSettings& settings,
                         Quotas& out) {
   out.lots.clear();
+  out.lots.resize(loads.size());
   out.full.clear();
+  const std::int64_t floor = floor_of(settings);
   std::int64_t floors = 0;
+  std::size_t lot = 0;
   for (int r = 0; r < index.ranks; ++r) {
-    std::int64_t full = 0;
-    std::int64_t least = 0;
+    std::int64_t pairs = 0;
     for (const std::int32_t i : index.on_rank(r)) {
       const auto instance = static_cast<std::size_t>(i);
-      add_lot(out.lots, index.expert[instance], loads[instance], settings);
-      full += out.lots.demand.back();
-      least += out.lots.floor.back();
+      const std::int64_t here = loads[instance];
+      out.lots.set(lot++, index.expert[instance], here * kOne, here * floor);
+      pairs += here;
     }
-    out.lots.end_group();
-    out.full.push_back(full);
-    floors = std::max(floors, least);
+    out.lots.group_begin.push_back(static_cast<std::int32_t>(lot));
+    out.full.push_back(pairs * kOne);
+    floors = std::max(floors, pairs * floor);
   }
   const std::int64_t target = sum(loads) * settings.ratio;
   const std::int64_t asked = asked_capacity(target, index.ranks, settings);

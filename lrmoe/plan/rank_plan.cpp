@@ -70,33 +70,41 @@ class Part {
     return sums;
   }
 
-  Lines lines(std::span<const std::int64_t> loads, std::span<const std::int64_t> before_node) {
-    // What stays on its rank: scratch.local holds the pairs that are there.
+  /// `local` [I]: pairs that are on an instance's rank; becomes what stays there.
+  Lines lines(std::span<const std::int64_t> loads, std::vector<std::int64_t>& local,
+              std::span<const std::int64_t> before_node) const {
     for (std::size_t i = 0; i < loads.size(); ++i) {
-      scratch_.local[i] = std::min(scratch_.local[i], loads[i]);
+      local[i] = std::min(local[i], loads[i]);
     }
     const bool nodes = node_count(input_.cluster) > 1;
-    return {&index_, node_width(input_.cluster), loads, scratch_.local,
+    return {&index_, node_width(input_.cluster), loads, local,
             nodes ? before_node : std::span<const std::int64_t>{}};
   }
 
-  /// Cell of `pairs` pairs at `source` on an instance, with `before` pairs there already.
-  Cell cell_at(int source, std::int32_t i, std::int64_t before, std::int64_t pairs) const {
-    const std::int64_t quota = outline_.quota[at(i)];
-    const std::int64_t load = outline_.forward[at(i)];
-    const std::int64_t begin = mul_div(quota, before, load);
-    Cell cell{source, index_.expert[at(i)], index_.rank[at(i)], static_cast<std::int32_t>(pairs)};
-    cell.quota = mul_div(quota, before + pairs, load) - begin;
-    cell.begin = outline_.begin[at(i)] + begin;
-    cell.keep = points_between(cell.begin, cell.begin + cell.quota, input_.draw);
+  // Fields are written in place: a copy of what was just written in parts waits for them.
+  static void add(Split& out, std::int32_t source, std::int32_t expert, std::int32_t rank,
+                  std::int64_t pairs) {
+    Route& route = out.emplace_back();
+    route.source = source;
+    route.expert = expert;
+    route.rank = rank;
+    route.pairs = static_cast<std::int32_t>(pairs);
+  }
+  const Cell& add_cell(std::int32_t e, std::int32_t to, std::int64_t pairs, std::int64_t quota,
+                       std::int64_t begin) {
+    Cell& cell = plan_.cells.emplace_back();
+    cell.source = rank_;
+    cell.expert = e;
+    cell.rank = to;
+    cell.demand = static_cast<std::int32_t>(pairs);
+    cell.quota = quota;
+    cell.begin = begin;
+    cell.keep = points_between(begin, begin + quota, input_.draw);
     return cell;
   }
 
   void forward() {
-    for (std::size_t i = 0; i < outline_.forward.size(); ++i) {
-      scratch_.local[i] = input_.demand.at(index_.rank[i], index_.expert[i]);
-    }
-    const Lines flow = lines(outline_.forward, outline_.demand.before_node);
+    const Lines flow = lines(outline_.forward, scratch_.local, outline_.demand.before_node);
     const bool cells = !outline_.keep_all && outline_.by_instance;
     SourceRoutes routes;
     const auto demand = input_.demand.row(rank_);
@@ -109,85 +117,94 @@ class Part {
       if (demand[at(e)] == 0) {
         continue;
       }
-      routes.find(flow, e, rank_, outline_.demand.before_rank[at(e)], demand[at(e)]);
+      const std::int64_t before = outline_.demand.before_rank[at(e)];
+      const std::int32_t first = index_.begin[at(e)];
+      if (index_.count(e) == 1) {
+        send(e, first, demand[at(e)], before, cells);
+        continue;
+      }
+      routes.find(flow, e, rank_, before, demand[at(e)]);
       for (std::size_t j = 0; j < routes.sent.size(); ++j) {
-        const std::int64_t pairs = routes.sent[j];
-        if (pairs == 0) {
-          continue;
-        }
-        const auto i = static_cast<std::int32_t>(at(index_.begin[at(e)]) + j);
-        const std::int32_t to = index_.rank[at(i)];
-        plan_.sends.push_back({rank_, e, to, static_cast<std::int32_t>(pairs)});
-        if (cells) {
-          plan_.cells.push_back(cell_at(rank_, i, routes.before_sent[j], pairs));
-          if (plan_.cells.back().keep > 0) {
-            plan_.kept_sends.push_back({rank_, e, to, plan_.cells.back().keep});
-          }
+        if (routes.sent[j] > 0) {
+          send(e, first + static_cast<std::int32_t>(j), routes.sent[j], routes.before_sent[j],
+               cells);
         }
       }
     }
-    receive(
-        flow,
-        [&](std::int32_t i, int s, std::int64_t) {
-          return std::int64_t{input_.demand.at(s, index_.expert[at(i)])};
-        },
-        plan_.receives, cells);
+    receive_all(flow, cells);
   }
 
-  /// What comes to this rank's instances; `count` pairs of an instance's expert at a source.
-  template <class F>
-  void receive(const Lines& flow, F count, Split& out, bool cells) {
+  /// `pairs` of this rank to an instance that has `before` already, and their cell.
+  void send(std::int32_t e, std::int32_t i, std::int64_t pairs, std::int64_t before, bool cells) {
+    const std::int32_t to = index_.rank[at(i)];
+    add(plan_.sends, rank_, e, to, pairs);
+    if (cells) {
+      const std::int64_t quota = outline_.quota[at(i)];
+      const std::int64_t load = outline_.forward[at(i)];
+      const std::int64_t begin = mul_div(quota, before, load);
+      const Cell& cell = add_cell(e, to, pairs, mul_div(quota, before + pairs, load) - begin,
+                                  outline_.begin[at(i)] + begin);
+      if (cell.keep > 0) {
+        add(plan_.kept_sends, rank_, e, to, cell.keep);
+      }
+    }
+  }
+
+  /// What comes to this rank's instances. With cells, how many of them are kept too: the
+  /// points up to where an instance's line stands.
+  void receive_all(const Lines& flow, bool cells) {
     const auto own = index_.on_rank(rank_);
     std::vector<Arrivals> arrivals;
-    std::vector<std::int64_t> so_far(own.size(), 0);   // at the instance
-    std::vector<std::int64_t> sources(own.size(), 0);  // of its expert
+    struct SoFar {
+      std::int64_t pairs = 0;
+      std::int64_t points = 0;
+    };
+    std::vector<SoFar> so_far(own.size());
     arrivals.reserve(own.size());
     for (const std::int32_t i : own) {
       arrivals.emplace_back(flow, i);
     }
-    out.reserve(own.size() * at(index_.ranks));
+    plan_.receives.reserve(own.size() * at(index_.ranks));
+    if (cells) {
+      plan_.kept_receives.reserve(own.size() * at(index_.ranks));
+    }
     for (int s = 0; s < index_.ranks; ++s) {
+      const auto demand = input_.demand.row(s);
       for (std::size_t k = 0; k < own.size(); ++k) {
-        const std::int64_t here = count(own[k], s, sources[k]);
-        const std::int64_t pairs = arrivals[k].next(here);
-        if (pairs > 0) {
-          const std::int32_t e = index_.expert[at(own[k])];
-          out.push_back({s, e, rank_, static_cast<std::int32_t>(pairs)});
-          if (cells) {
-            const Cell cell = cell_at(s, own[k], so_far[k], pairs);
-            if (cell.keep > 0) {
-              plan_.kept_receives.push_back({s, e, rank_, cell.keep});
-            }
-          }
+        const auto i = at(own[k]);
+        const std::int32_t e = index_.expert[i];
+        const std::int64_t pairs = arrivals[k].next(demand[at(e)]);
+        if (pairs == 0) {
+          continue;
         }
-        so_far[k] += pairs;
-        sources[k] += offered(s, index_.expert[at(own[k])]);
+        add(plan_.receives, s, e, rank_, pairs);
+        if (cells) {
+          so_far[k].pairs += pairs;
+          const std::int64_t begin = outline_.begin[i];
+          const std::int64_t end =
+              begin + mul_div(outline_.quota[i], so_far[k].pairs, outline_.forward[i]);
+          const std::int64_t points = points_between(begin, end, input_.draw);
+          if (points > so_far[k].points) {
+            add(plan_.kept_receives, s, e, rank_, points - so_far[k].points);
+          }
+          so_far[k].points = points;
+        }
       }
     }
   }
 
-  std::int32_t offered(int source, std::int32_t e) const {
-    return (input_.listed != nullptr ? *input_.listed : input_.demand).at(source, e);
+  const Prefixes& offered() const {
+    return input_.listed != nullptr ? outline_.listed : outline_.demand;
   }
-
   std::int64_t kept(std::int32_t e, std::int64_t before) const {
-    const Prefixes& prefixes = input_.listed != nullptr ? outline_.listed : outline_.demand;
-    return prefixes.all[at(e)] == 0
-               ? 0
-               : kept_before(outline_, input_.draw, at(e), before, prefixes.all[at(e)]);
+    const std::int64_t all = offered().all[at(e)];
+    return all == 0 ? 0 : kept_before(outline_, input_.draw, at(e), before, all);
   }
 
   /// Cells by source and expert; their kept pairs are split over the instances anew.
   void backward() {
-    const Prefixes& prefixes = input_.listed != nullptr ? outline_.listed : outline_.demand;
-    for (std::size_t i = 0; i < outline_.backward.size(); ++i) {
-      const std::int32_t e = index_.expert[i];
-      if (index_.count(e) == 1) {
-        continue;  // nobody asks
-      }
-      const std::int64_t before = prefixes.before_self[i];
-      scratch_.local[i] = kept(e, before + offered(index_.rank[i], e)) - kept(e, before);
-    }
+    const Counts& counts = input_.listed != nullptr ? *input_.listed : input_.demand;
+    const Prefixes& prefixes = offered();
     scratch_.node_pairs.clear();  // here: kept pairs of the sources before each node
     if (node_count(input_.cluster) > 1) {
       for (std::size_t i = 0; i < prefixes.before_node.size(); ++i) {
@@ -195,41 +212,68 @@ class Part {
         scratch_.node_pairs.push_back(kept(e, prefixes.before_node[i]));
       }
     }
-    const Lines flow = lines(outline_.backward, scratch_.node_pairs);
+    const Lines flow = lines(outline_.backward, scratch_.kept_local, scratch_.node_pairs);
     SourceRoutes routes;
+    plan_.cells.reserve(at(index_.experts));
+    plan_.kept_sends.reserve(at(index_.experts) + 8);
     for (std::int32_t e = 0; e < index_.experts; ++e) {
-      const std::int32_t pairs = offered(rank_, e);
+      const std::int32_t pairs = counts.at(rank_, e);
       if (pairs == 0) {
         continue;
       }
       const std::int64_t before = prefixes.before_rank[at(e)];
       const std::int64_t all = prefixes.all[at(e)];
       const std::int64_t quota = outline_.quota[at(e)];
-      Cell cell{rank_, e, -1, pairs};
+      const std::int64_t line = outline_.begin[at(e)];
       const std::int64_t begin = mul_div(quota, before, all);
-      cell.quota = mul_div(quota, before + pairs, all) - begin;
-      cell.begin = outline_.begin[at(e)] + begin;
-      cell.keep = points_between(cell.begin, cell.begin + cell.quota, input_.draw);
-      plan_.cells.push_back(cell);
+      const Cell& cell =
+          add_cell(e, -1, pairs, mul_div(quota, before + pairs, all) - begin, line + begin);
       if (cell.keep == 0) {
         continue;
       }
-      routes.find(flow, e, rank_, kept(e, before), cell.keep);
+      const auto first = at(index_.begin[at(e)]);
+      if (index_.count(e) == 1) {
+        add(plan_.kept_sends, rank_, e, index_.rank[first], cell.keep);
+        continue;
+      }
+      routes.find(flow, e, rank_, points_between(line, line + begin, input_.draw), cell.keep);
       for (std::size_t j = 0; j < routes.sent.size(); ++j) {
         if (routes.sent[j] > 0) {
-          plan_.kept_sends.push_back({rank_, e, index_.rank[at(index_.begin[at(e)]) + j],
-                                      static_cast<std::int32_t>(routes.sent[j])});
+          add(plan_.kept_sends, rank_, e, index_.rank[first + j], routes.sent[j]);
         }
       }
     }
-    receive(
-        flow,
-        [&](std::int32_t i, int s, std::int64_t before) {
-          const std::int32_t e = index_.expert[at(i)];
-          const std::int32_t pairs = offered(s, e);
-          return pairs == 0 ? 0 : kept(e, before + pairs) - kept(e, before);
-        },
-        plan_.kept_receives, false);
+    receive_kept(flow, counts);
+  }
+
+  void receive_kept(const Lines& flow, const Counts& counts) {
+    const auto own = index_.on_rank(rank_);
+    std::vector<Arrivals> arrivals;
+    struct SoFar {
+      std::int64_t offered = 0;  // of its expert, at the sources so far
+      std::int64_t kept = 0;
+    };
+    std::vector<SoFar> so_far(own.size());
+    arrivals.reserve(own.size());
+    for (const std::int32_t i : own) {
+      arrivals.emplace_back(flow, i);
+    }
+    plan_.kept_receives.reserve(own.size() * at(index_.ranks));
+    for (int s = 0; s < index_.ranks; ++s) {
+      const auto offered = counts.row(s);
+      for (std::size_t k = 0; k < own.size(); ++k) {
+        const std::int32_t e = index_.expert[at(own[k])];
+        const std::int64_t before = so_far[k].kept;
+        if (offered[at(e)] > 0) {
+          so_far[k].offered += offered[at(e)];
+          so_far[k].kept = kept(e, so_far[k].offered);
+        }
+        const std::int64_t pairs = arrivals[k].next(so_far[k].kept - before);
+        if (pairs > 0) {
+          add(plan_.kept_receives, s, e, rank_, pairs);
+        }
+      }
+    }
   }
 
   const RouteInput& input_;
