@@ -4,8 +4,11 @@
 #include <numeric>
 #include <utility>
 
-#include "lrmoe/plan/excess.h"
+#include "lrmoe/plan/balance.h"
 #include "lrmoe/plan/fixed_point.h"
+#include "lrmoe/plan/instances.h"
+#include "lrmoe/plan/lines.h"
+#include "lrmoe/plan/swaps.h"
 
 namespace lrmoe::plan {
 namespace {
@@ -14,16 +17,12 @@ std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
 
-int nodes_of(const Cluster& cluster) {
-  return node_of(cluster, cluster.ranks - 1) + 1;
-}
-
 /// [nodes, E] demand and [nodes, E] instances.
 struct NodeTables {
   Loads demand, instances;
 
   NodeTables(const Cluster& cluster, const Counts& sources, const Placement& placement)
-      : demand(nodes_of(cluster), cluster.experts), instances(demand.rows, cluster.experts) {
+      : demand(node_count(cluster), cluster.experts), instances(demand.rows, cluster.experts) {
     for (int r = 0; r < cluster.ranks; ++r) {
       const int node = node_of(cluster, r);
       for (int e = 0; e < cluster.experts; ++e) {
@@ -59,18 +58,53 @@ std::int64_t sum(std::span<const std::int64_t> weights) {
   return std::accumulate(weights.begin(), weights.end(), std::int64_t{0});
 }
 
-/// Seconds of the fullest rank's GEMMs.
-double compute_seconds(const PlanCosts& costs, const PlacementDemand& d,
-                       const Placement& placement) {
-  ReplicaFlow flow(placement, d.cluster.experts);
-  const auto fullest = [&](std::span<const std::int64_t> weights) {
-    const std::int64_t mean = (sum(weights) + d.cluster.ranks - 1) / d.cluster.ranks;
-    return static_cast<double>(mean + flow.excess(weights, mean));
-  };
-  const double again = d.activations == Activations::recompute ? costs.recompute_pair : 0.0;
-  return fullest(d.forward) * costs.forward_pair +
-         fullest(d.backward) / static_cast<double>(kOne) * (costs.backward_pair + again);
+/// Seconds of a pair's GEMMs in the backward pass.
+double backward_pair(const PlanCosts& costs, Activations activations) {
+  return costs.backward_pair + (activations == Activations::recompute ? costs.recompute_pair : 0.0);
 }
+
+/// Seconds of the fullest rank's GEMMs. Reused from placement to placement; the loads
+/// of one are where the next one's split begins, which is exact from any start.
+class ComputeSeconds {
+ public:
+  double operator()(const PlanCosts& costs, const PlacementDemand& d, const Placement& placement) {
+    index_.build(placement, d.cluster.experts);
+    loads_.resize(at(index_.size()));
+    start_.resize(loads_.size());
+    const double forward = fullest(d.forward, forward_);
+    const double backward = fullest(d.backward, backward_);
+    return forward * costs.forward_pair +
+           backward / static_cast<double>(kOne) * backward_pair(costs, d.activations);
+  }
+  /// An instance of expert `e` goes from rank r to rank s, with its pairs.
+  void move(int r, int s, std::int32_t e) {
+    for (Loads* loads : {&forward_, &backward_}) {
+      if (loads->rows > 0) {
+        loads->at(s, e) = std::exchange(loads->at(r, e), 0);
+      }
+    }
+  }
+
+ private:
+  double fullest(std::span<const std::int64_t> weights, Loads& last) {
+    if (last.rows != index_.ranks || last.cols != index_.experts) {
+      last = Loads(index_.ranks, index_.experts);
+    }
+    for (std::size_t i = 0; i < start_.size(); ++i) {
+      start_[i] = last.at(index_.rank[i], index_.expert[i]);
+    }
+    const std::int64_t most = balancer_.split(index_, weights, start_, loads_);
+    for (std::size_t i = 0; i < loads_.size(); ++i) {
+      last.at(index_.rank[i], index_.expert[i]) = loads_[i];
+    }
+    return static_cast<double>(most);
+  }
+
+  InstanceIndex index_;
+  Balancer balancer_;
+  std::vector<std::int64_t> start_, loads_;
+  Loads forward_, backward_;  // [R, E]
+};
 
 /// Seconds that a far pair adds to every rank.
 double far_seconds(const PlanCosts& costs, const PlacementDemand& d) {
@@ -104,9 +138,149 @@ void sort_row(Placement& placement, int rank) {
   });
 }
 
-struct Swap {
-  double gain = 0;                 // seconds, as far as it can be told without a split
-  int r = 0, a = 0, s = 0, b = 0;  // rank r's expert a with rank s's expert b
+/// A placement whose instances change places between nodes.
+class Swapper {
+ public:
+  Swapper(const PlanCosts& costs, const PlacementDemand& d, Placement placement)
+      : costs_(costs),
+        d_(d),
+        far_(far_seconds(costs, d)),
+        nodes_(d.cluster, *d.sources, placement),
+        far_pairs_(nodes_.far()),
+        placement_(std::move(placement)),
+        here_(placement_.rows, d.cluster.experts),
+        now_(seconds()) {
+    for (int r = 0; r < placement_.rows; ++r) {
+      for (const std::int32_t e : placement_.row(r)) {
+        if (e >= 0) {
+          here_.at(r, e) = 1;
+        }
+      }
+    }
+    for (std::size_t e = 0; e < d.forward.size(); ++e) {
+      work_.push_back(static_cast<double>(d.forward[e]) * costs.forward_pair +
+                      static_cast<double>(d.backward[e]) / static_cast<double>(kOne) *
+                          backward_pair(costs, d.activations));
+    }
+  }
+
+  /// Tries swaps, best first; whether any was kept.
+  bool pass() {
+    collect();
+    bool better = false;
+    const auto fits = [this](const Swap& swap) { return this->fits(swap); };
+    const auto gone = [this](const Swap& swap) {
+      return here_.at(swap.r, swap.a) == 0 || here_.at(swap.s, swap.b) == 0;
+    };
+    const Table<std::uint8_t> began = here_;
+    for (int tries = 64 + 4 * d_.cluster.ranks; tries > 0; --tries) {
+      const Swap* swap = swaps_.next(fits, gone);
+      if (swap == nullptr) {
+        break;
+      }
+      const Swap tried = *swap;
+      exchange(tried.r, tried.a, tried.s, tried.b);
+      const double then = seconds();
+      if (then < now_) {
+        now_ = then;
+        better = true;
+        if (began.at(tried.s, tried.a) != 0 || began.at(tried.r, tried.b) != 0) {
+          swaps_.bring_back();
+        }
+      } else {
+        exchange(tried.r, tried.b, tried.s, tried.a);
+      }
+    }
+    return better;
+  }
+
+  Placement take() { return std::move(placement_); }
+
+ private:
+  double seconds() {
+    return compute_(costs_, d_, placement_) + far_ * static_cast<double>(far_pairs_);
+  }
+
+  /// All swaps that leave fewer pairs far, by node pairs: what an expert's leaving
+  /// changes is the same for all ranks of a node.
+  void collect() {
+    struct Leaving {
+      int rank, slot;
+      std::int32_t expert;
+      std::int64_t change;
+    };
+    std::vector<Leaving> ours, theirs;
+    const int width = node_width(d_.cluster);
+    const auto list = [&](int from, int to, std::vector<Leaving>& out) {
+      out.clear();
+      const int end = std::min((from + 1) * width, d_.cluster.ranks);
+      for (int r = from * width; r < end; ++r) {
+        for (int slot = 0; slot < placement_.cols; ++slot) {
+          const std::int32_t e = placement_.at(r, slot);
+          if (e >= 0) {
+            out.push_back({r, slot, e, nodes_.change(e, from, to)});
+          }
+        }
+      }
+    };
+    swaps_.clear();
+    for (int from = 0; from < node_count(d_.cluster); ++from) {
+      for (int to = from + 1; to < node_count(d_.cluster); ++to) {
+        list(from, to, ours);
+        list(to, from, theirs);
+        for (const Leaving& a : ours) {
+          for (const Leaving& b : theirs) {
+            const std::int64_t change = a.change + b.change;
+            if (change < 0 && a.expert != b.expert) {
+              // Hubs make up for some of the difference in work.
+              const double more = work_[at(a.expert)] - work_[at(b.expert)];
+              const double off = more > 0 ? more : -more;
+              swaps_.push({far_ * static_cast<double>(-change) - off / 8, a.rank, a.expert, b.rank,
+                           b.expert, a.slot, b.slot});
+            }
+          }
+        }
+      }
+    }
+    swaps_.finish();
+  }
+
+  /// Whether it is still there to be made, and still leaves fewer pairs far.
+  bool fits(const Swap& swap) const {
+    const int from = node_of(d_.cluster, swap.r);
+    const int to = node_of(d_.cluster, swap.s);
+    return here_.at(swap.r, swap.a) != 0 && here_.at(swap.s, swap.b) != 0 &&
+           here_.at(swap.s, swap.a) == 0 && here_.at(swap.r, swap.b) == 0 &&
+           nodes_.change(swap.a, from, to) + nodes_.change(swap.b, to, from) < 0;
+  }
+
+  /// Rank r's expert a with rank s's expert b.
+  void exchange(int r, std::int32_t a, int s, std::int32_t b) {
+    const auto row_r = placement_.row(r);
+    const auto row_s = placement_.row(s);
+    std::swap(*std::find(row_r.begin(), row_r.end(), a), *std::find(row_s.begin(), row_s.end(), b));
+    here_.at(r, a) = here_.at(s, b) = 0;
+    here_.at(r, b) = here_.at(s, a) = 1;
+    const int from = node_of(d_.cluster, r);
+    const int to = node_of(d_.cluster, s);
+    far_pairs_ += nodes_.change(a, from, to) + nodes_.change(b, to, from);
+    nodes_.move(a, from, to);
+    nodes_.move(b, to, from);
+    compute_.move(r, s, a);
+    compute_.move(s, r, b);
+  }
+
+  const PlanCosts& costs_;
+  const PlacementDemand& d_;
+  double far_;
+  NodeTables nodes_;
+  std::int64_t far_pairs_;
+  Placement placement_;
+  Table<std::uint8_t> here_;  // [R, E]
+  SwapList swaps_;
+  ComputeSeconds compute_;
+  std::vector<double> work_;  // [E] seconds of its pairs' GEMMs
+  double now_;
 };
 
 }  // namespace
@@ -117,86 +291,19 @@ std::int64_t far_pairs(const Cluster& cluster, const Counts& demand, const Place
 
 double placement_seconds(const PlanCosts& costs, const PlacementDemand& demand,
                          const Placement& placement) {
-  return compute_seconds(costs, demand, placement) +
+  return ComputeSeconds()(costs, demand, placement) +
          far_seconds(costs, demand) *
              static_cast<double>(far_pairs(demand.cluster, *demand.sources, placement));
 }
 
 Placement bring_near(const PlanCosts& costs, const PlacementDemand& d, Placement placement) {
-  const double far = far_seconds(costs, d);
-  if (!costs.known() || far <= 0 || nodes_of(d.cluster) < 2) {
+  if (!costs.known() || far_seconds(costs, d) <= 0 || node_count(d.cluster) < 2) {
     return placement;
   }
-  NodeTables nodes(d.cluster, *d.sources, placement);
-  const double again = d.activations == Activations::recompute ? costs.recompute_pair : 0.0;
-  const auto work = [&](int e) {
-    return static_cast<double>(d.forward[at(e)]) * costs.forward_pair +
-           static_cast<double>(d.backward[at(e)]) / static_cast<double>(kOne) *
-               (costs.backward_pair + again);
-  };
-  double now = compute_seconds(costs, d, placement) + far * static_cast<double>(nodes.far());
-  for (int pass = 0; pass < 3; ++pass) {
-    std::vector<Swap> swaps;
-    for (int r = 0; r < d.cluster.ranks; ++r) {
-      for (int s = r + 1; s < d.cluster.ranks; ++s) {
-        const int from = node_of(d.cluster, r);
-        const int to = node_of(d.cluster, s);
-        if (from == to) {
-          continue;
-        }
-        for (const std::int32_t a : placement.row(r)) {
-          for (const std::int32_t b : placement.row(s)) {
-            if (a < 0 || b < 0 || a == b) {
-              continue;
-            }
-            const std::int64_t change = nodes.change(a, from, to) + nodes.change(b, to, from);
-            if (change < 0) {
-              // Hubs make up for some of the difference in work.
-              const double off = work(a) > work(b) ? work(a) - work(b) : work(b) - work(a);
-              swaps.push_back({far * static_cast<double>(-change) - off / 8, r, a, s, b});
-            }
-          }
-        }
-      }
-    }
-    std::stable_sort(swaps.begin(), swaps.end(),
-                     [](const Swap& x, const Swap& y) { return x.gain > y.gain; });
-    bool better = false;
-    int tries = 64 + 4 * d.cluster.ranks;
-    for (const Swap& swap : swaps) {
-      if (tries == 0) {
-        break;
-      }
-      const auto row_r = placement.row(swap.r);
-      const auto row_s = placement.row(swap.s);
-      const auto slot_r = std::find(row_r.begin(), row_r.end(), swap.a);
-      const auto slot_s = std::find(row_s.begin(), row_s.end(), swap.b);
-      const int from = node_of(d.cluster, swap.r);
-      const int to = node_of(d.cluster, swap.s);
-      if (slot_r == row_r.end() || slot_s == row_s.end() || holds(placement, swap.s, swap.a) ||
-          holds(placement, swap.r, swap.b) ||
-          nodes.change(swap.a, from, to) + nodes.change(swap.b, to, from) >= 0) {
-        continue;  // an earlier swap has changed it
-      }
-      --tries;
-      std::swap(*slot_r, *slot_s);
-      nodes.move(swap.a, from, to);
-      nodes.move(swap.b, to, from);
-      const double then =
-          compute_seconds(costs, d, placement) + far * static_cast<double>(nodes.far());
-      if (then < now) {
-        now = then;
-        better = true;
-      } else {
-        std::swap(*slot_r, *slot_s);
-        nodes.move(swap.a, to, from);
-        nodes.move(swap.b, from, to);
-      }
-    }
-    if (!better) {
-      break;
-    }
+  Swapper swapper(costs, d, std::move(placement));
+  for (int pass = 0; pass < 3 && swapper.pass(); ++pass) {
   }
+  placement = swapper.take();
   for (int r = 0; r < placement.rows; ++r) {
     sort_row(placement, r);
   }

@@ -1,0 +1,73 @@
+#include "lrmoe/plan/swaps.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace lrmoe::plan {
+namespace {
+
+constexpr std::size_t kFirstSorted = 4096;
+
+struct Before {
+  bool operator()(const Swap& x, const Swap& y) const {
+    if (x.gain != y.gain) {
+      return x.gain > y.gain;
+    }
+    return std::tie(x.r, x.s, x.slot_a, x.slot_b) < std::tie(y.r, y.s, y.slot_a, y.slot_b);
+  }
+};
+
+/// Puts the best `count` first.
+void part(std::vector<Swap>& swaps, std::size_t from, std::size_t count) {
+  const auto begin = swaps.begin() + static_cast<std::ptrdiff_t>(from);
+  std::nth_element(begin, begin + static_cast<std::ptrdiff_t>(count), swaps.end(), Before());
+}
+
+}  // namespace
+
+void SwapList::clear() {
+  swaps_.clear();
+  aside_.clear();
+  next_ = sorted_ = 0;
+  cut_ = false;
+}
+
+void SwapList::push(const Swap& swap) {
+  if (cut_ && Before()(swaps_[most_ - 1], swap)) {
+    return;  // behind all that were kept
+  }
+  swaps_.push_back(swap);
+  if (swaps_.size() == 2 * most_) {
+    finish();
+  }
+}
+
+void SwapList::finish() {
+  if (swaps_.size() > most_) {
+    part(swaps_, 0, most_ - 1);  // the last that is kept stands at its place
+    swaps_.resize(most_);
+    cut_ = true;
+  }
+}
+
+void SwapList::bring_back() {
+  sorted_ = next_;
+  for (const Swap& swap : aside_) {
+    if (next_ == 0 || Before()(swaps_[next_ - 1], swap)) {
+      swaps_.push_back(swap);
+    }
+  }
+  aside_.clear();
+}
+
+void SwapList::sort_more() {
+  const std::size_t count = std::min(std::max(kFirstSorted, sorted_), swaps_.size() - sorted_);
+  if (sorted_ + count < swaps_.size()) {
+    part(swaps_, sorted_, count);
+  }
+  const auto begin = swaps_.begin() + static_cast<std::ptrdiff_t>(sorted_);
+  std::sort(begin, begin + static_cast<std::ptrdiff_t>(count), Before());
+  sorted_ += count;
+}
+
+}  // namespace lrmoe::plan
