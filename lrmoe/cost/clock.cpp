@@ -271,7 +271,7 @@ class Pricer {
     if (work.score_bytes > 0) {
       scores(work, cost);
     }
-    if (!work.owned) {
+    if (!work.owned && sum(work.next_instances) > 0) {  // none: the next step fetches its own
       weight_exchange(cost, [&](int, int b) { return at(work.next_instances, b) * shard_bytes(); });
     }
     cost.seconds.update += ranks_.latest() - start;

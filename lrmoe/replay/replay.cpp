@@ -26,14 +26,14 @@ std::vector<std::int32_t> used_slots(const plan::Placement& placement) {
   return used;
 }
 
-/// A step in chunks: each is priced as a step of its part of the tokens, and planning
-/// is done once.
+/// A step in chunks: each is priced as a step of its part of the tokens; planning and
+/// fetching are done once.
 cost::StepCost price(const cost::StepWork& work, cost::ClockOptions clock, int chunks) {
   clock.scale /= chunks;
   cost::StepCost cost = cost::price_step(work, clock);
   const auto repeat = [chunks](cost::LayerCost& c) {
     const double n = chunks;
-    c.seconds.forward = n * c.seconds.forward - (n - 1) * c.seconds.plan;
+    c.seconds.forward = n * c.seconds.forward - (n - 1) * (c.seconds.plan + c.seconds.fetch);
     c.seconds.backward *= n;
     c.seconds.exchange *= n;
     c.seconds.statistics *= n;
@@ -74,6 +74,8 @@ class Runner {
       own.memory.model.activations = own.lrmoe.activations;
     }
     strategy_ = plan::make_strategy(own);
+    in_step_ = strategy_->selection() != nullptr &&
+               strategy_->selection()->placing == plan::Placing::in_step;
     const int slots = entry.slots > 0 ? entry.slots : options.slots;
     result_.slots = slots_for(*strategy_, options.ranks, slots, info.experts);
     settings_.cluster = {options.ranks, info.experts, result_.slots, info.top_k, per_node};
@@ -125,6 +127,8 @@ class Runner {
     if (options_.placing == Placing::same_step) {
       // The step is known before it is placed: its scores too.
       learn_scores(sources, *strategy_, state.curves);
+    }
+    if (options_.placing == Placing::same_step || in_step_) {
       state.placement =
           strategy_->place(settings_.cluster, sources.demand, state.placement, &state.curves);
     }
@@ -142,10 +146,19 @@ class Runner {
       if (!run.plan.keep_all || run.plan.score) {
         state.curves.update(histogram);
       }
-      state.placement =
-          strategy_->place(settings_.cluster, sources.demand, state.placement, &state.curves);
+      if (!in_step_) {
+        state.placement =
+            strategy_->place(settings_.cluster, sources.demand, state.placement, &state.curves);
+      }
     }
-    optimizer.next_instances = used_slots(state.placement);
+    if (in_step_) {  // all weights came before the GEMMs, none go after the update
+      for (std::size_t r = 0; r < run.work.size(); ++r) {
+        run.work[r].fetched_instances = optimizer.instances[r];
+      }
+      optimizer.next_instances.assign(run.work.size(), 0);
+    } else {
+      optimizer.next_instances = used_slots(state.placement);
+    }
     work.optimizer.push_back(std::move(optimizer));
     step_chunks_ = std::max(step_chunks_, run.plan.chunks);
     note_layer(step, layer, run, in_flight);
@@ -216,6 +229,7 @@ class Runner {
   int in_flight_;
   plan::MemoryModel memory_;
   std::unique_ptr<const plan::Strategy> strategy_;
+  bool in_step_ = false;  // each step's placement is its own, its weights fetched first
   LayerSettings settings_;
   std::vector<LayerState> states_;  // [layer]
   int step_chunks_ = 1;             // a budget may ask for more than was given

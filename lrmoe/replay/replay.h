@@ -16,6 +16,8 @@ namespace lrmoe::replay {
 
 /// On which step's demand a step's placement is planned: the one before, as in
 /// training (the first runs on the strategy's initial placement), or the step's own.
+/// Of a strategy whose placement is in-step (LrmoeOptions::placing) it is always the
+/// step's own, and the weights are fetched before the GEMMs.
 enum class Placing : std::uint8_t { next_step, same_step };
 
 /// A strategy as it takes part. Activations (of options.lrmoe) and chunks hold for

@@ -21,6 +21,7 @@ Json seconds(const cost::Seconds& s) {
           {"update", s.update},
           {"exchange", s.exchange},
           {"weight_exchange", s.weight_exchange},
+          {"fetch", s.fetch},
           {"plan", s.plan},
           {"statistics", s.statistics},
           {"select", s.select},

@@ -166,6 +166,43 @@ TEST(Replay, TheFirstStepOfNextStepRunsOnTheInitialPlacement) {
             plan::imbalance(next.results[0].layers[0].forward_load));
 }
 
+TEST(Replay, InStepTheWeightsComeBeforeTheGemms) {
+  const trace::Trace trace = random_trace(3, 1, 400, 16, 4);
+  Entry in_step = entry("lrmoe", 1);
+  in_step.options.lrmoe.placing = plan::Placing::in_step;
+  const Options o = options(4, {entry("lrmoe", 1), in_step});
+  const Report report = replay(trace, o);
+  const Result& next = report.results[0];
+  const Result& own = report.results[1];
+  // Every one of the 4 ranks gets 6 instances' weights, a quarter from each shard.
+  const double instance = 3.0 * 2048 * 768 * 2;
+  const double received = 6 * instance * 3 / 4;
+  const cost::Link& link = o.clock.profile.intra;
+  const double fetch = link.latency + received / link.bandwidth;
+  const auto strategy = plan::make_strategy(in_step.options);
+  const plan::Cluster cluster{4, 16, 6, 4, 8};
+  plan::Placement placement = strategy->initial(cluster);
+  for (std::size_t s = 0; s < 3; ++s) {
+    const LayerResult& layer = own.layers[s];
+    const Sources sources = split_sources(trace.read(static_cast<int>(s), 0), 16, 4, 0);
+    placement = strategy->place(cluster, sources.demand, placement);
+    const plan::Plan plan = strategy->route({cluster, sources.demand, placement});
+    EXPECT_EQ(layer.forward_load, plan::rank_loads(plan.forward, 4));
+    EXPECT_NEAR(layer.cost.seconds.fetch, fetch, 1e-12);
+    EXPECT_GT(layer.cost.seconds.forward, fetch);
+    // As many weights as delivered after the update, only sooner.
+    EXPECT_NEAR(layer.cost.bytes.weights, 2 * 4 * received, 1);
+    EXPECT_EQ(layer.cost.bytes.weights, next.layers[s].cost.bytes.weights);
+    EXPECT_NEAR(next.layers[s].cost.seconds.update - layer.cost.seconds.update, fetch, 1e-12);
+    EXPECT_EQ(next.layers[s].cost.seconds.fetch, 0);
+  }
+  EXPECT_LE(own.imbalance_forward, next.imbalance_forward);
+  // In chunks they come once.
+  Options chunked = options(4, {in_step});
+  chunked.chunks = 4;
+  EXPECT_NEAR(replay(trace, chunked).results[0].total.seconds.fetch, 3 * fetch, 1e-12);
+}
+
 TEST(Replay, SameInputsSameFigures) {
   const trace::Trace trace = random_trace(2, 2, 300, 8, 2);
   const Options o = options(4, {entry("lrmoe"), entry("symi")});
