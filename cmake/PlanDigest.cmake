@@ -1,6 +1,7 @@
 # Plans must be the same bytes from every compiler: the planner's sources and a small
-# program, built by GCC and by Clang, without and with optimisation and this machine's
-# own instructions. A test compares what the programs print.
+# program, built by GCC and by Clang, without and with optimisation, without and with
+# this machine's own instructions: eight programs, and one with the project's own flags.
+# A test compares what they print.
 find_program(CLANGXX NAMES clang++ clang++-14 clang++-16)
 
 file(GLOB digest_sources CONFIGURE_DEPENDS lrmoe/plan/*.cpp)
@@ -29,11 +30,12 @@ function(lrmoe_digest name compiler)
 endfunction()
 
 if(CLANGXX AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_BUILD_TYPE STREQUAL "Release")
-  lrmoe_digest(gcc-O0 "${CMAKE_CXX_COMPILER}" -O0)
-  lrmoe_digest(gcc-O3-native "${CMAKE_CXX_COMPILER}" -O3 -march=native)
-  lrmoe_digest(clang-O0 "${CLANGXX}" -O0)
-  lrmoe_digest(clang-O3 "${CLANGXX}" -O3)
-  lrmoe_digest(clang-O3-native "${CLANGXX}" -O3 -march=native)
+  foreach(level IN ITEMS O0 O3)
+    lrmoe_digest(gcc-${level} "${CMAKE_CXX_COMPILER}" -${level})
+    lrmoe_digest(gcc-${level}-native "${CMAKE_CXX_COMPILER}" -${level} -march=native)
+    lrmoe_digest(clang-${level} "${CLANGXX}" -${level})
+    lrmoe_digest(clang-${level}-native "${CLANGXX}" -${level} -march=native)
+  endforeach()
   add_executable(plan_digest tests/plan/digest/plan_digest.cpp)  # as the program is built
   target_link_libraries(plan_digest PRIVATE lrmoe_core)
   add_custom_target(plan_digests ALL DEPENDS ${digest_programs})

@@ -10,5 +10,5 @@ for program in "$@"; do
     echo "plans differ: $first and $program" >&2
     exit 1
   fi
-  echo "$(basename "$program"): the same plans as $(basename "$first")"
+  echo "$(basename "$(dirname "$program")"): the same plans"
 done

@@ -1,6 +1,8 @@
 // Plans a list of generated cases and prints one line a case: what was planned, and a
 // digest of the plan's bytes. The same lines must come from every compiler, optimisation
 // level and instruction set (compare.sh).
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstdio>
@@ -9,9 +11,12 @@
 #include <string>
 #include <type_traits>
 
+#include "lrmoe/base/error.h"
 #include "lrmoe/base/hash.h"
+#include "lrmoe/plan/budget.h"
 #include "lrmoe/plan/curve.h"
 #include "lrmoe/plan/outline.h"
+#include "lrmoe/plan/selection.h"
 #include "lrmoe/plan/strategy.h"
 
 namespace lrmoe::plan {
@@ -79,8 +84,41 @@ std::uint64_t digest_of(const Plan& plan) {
   digest.add(plan.cells);
   digest.add(plan.draw);
   digest.add(plan.added_variance);
+  digest.add(static_cast<int>(plan.activations));
+  digest.add(plan.chunks);
+  digest.add(plan.keep_all);
+  digest.add(plan.score);
+  for (const MemoryTerms& terms : plan.memory) {
+    digest.add(terms.total());
+  }
   for (const std::string& note : plan.notes) {
     digest.add(hash(note));
+  }
+  return digest.value();
+}
+
+/// What a rank's own planning and its selection come to.
+std::uint64_t digest_of(const RankPlan& part, SelectMode mode, Numbers& numbers) {
+  Digest digest;
+  for (const Split* split : {&part.sends, &part.receives, &part.kept_sends, &part.kept_receives}) {
+    digest.add(*split);
+  }
+  digest.add(part.cells);
+  digest.add(part.added_variance);
+  for (const std::int64_t load : part.backward_loads) {
+    digest.add(load);
+  }
+  for (const Cell& cell : part.cells) {
+    std::vector<float> scores;
+    for (int i = 0; i < cell.demand; ++i) {
+      const int x = numbers.up_to(999);
+      scores.push_back(x < 50 ? 0.0F : static_cast<float>(x * x) * 0.001F);
+    }
+    const CellSelection chosen = select_in_cell(cell, part.draw, scores, mode);
+    for (std::size_t i = 0; i < chosen.position.size(); ++i) {
+      digest.add(chosen.position[i]);
+      digest.add(std::bit_cast<std::uint32_t>(chosen.weight[i]));
+    }
   }
   return digest.value();
 }
@@ -126,15 +164,161 @@ void plan_case(const std::string& name, int number) {
               static_cast<unsigned long long>(digest_of(plan)));
 }
 
+enum class Feature : std::uint8_t {
+  plain,
+  flat,
+  listed,
+  variance,
+  guard,
+  time,
+  near,
+  in_step,
+  budget,
+};
+constexpr std::array kFeatures = {"plain", "flat", "listed",  "variance", "guard",
+                                  "time",  "near", "in-step", "budget"};
+
+/// Numbers such as a cluster with slow links between nodes has.
+PlanCosts some_costs() {
+  PlanCosts costs;
+  costs.forward_pair = 3.1e-8;
+  costs.backward_pair = 6.3e-8;
+  costs.recompute_pair = 2.1e-8;
+  costs.intra_row = 1.7e-8;
+  costs.inter_row = 8.9e-8;
+  costs.backward_least = 1.1e-4;
+  costs.fetch_instance = 2.3e-5;
+  return costs;
+}
+
+/// The feature's options. The budget is a part of what the plan takes without one.
+StrategyOptions options_for(Feature feature, int ranks, int turn) {
+  StrategyOptions options;
+  options.name = "lrmoe";
+  options.lrmoe.activations = static_cast<Activations>((static_cast<int>(feature) + turn) % 3);
+  options.lrmoe.ratio = std::array{0.25, 0.5, 1.0}.at(
+      static_cast<std::size_t>(static_cast<int>(feature) / 3 + turn) % 3);
+  options.lrmoe.mode =
+      (static_cast<int>(feature) + turn) % 4 == 3 ? SelectMode::top : SelectMode::sampled;
+  switch (feature) {
+    case Feature::variance:
+      options.lrmoe.variance = 0.3 + 0.2 * turn;
+      break;
+    case Feature::guard:
+      options.lrmoe.ratio = 0.02;
+      options.lrmoe.variance_limit = 2.0 + 10.0 * turn;
+      break;
+    case Feature::time:
+      options.lrmoe.time = 2e-4 + 1e-4 * turn;
+      options.costs = some_costs();
+      break;
+    case Feature::in_step:
+      options.lrmoe.placing = Placing::in_step;
+      options.costs = some_costs();
+      break;
+    case Feature::near:
+      options.costs = some_costs();
+      break;
+    case Feature::budget:
+      options.memory.layers = 2;
+      options.memory.model.hidden = 64;
+      options.memory.model.width = ranks > 64 ? 32 : 256;
+      break;
+    default:
+      break;
+  }
+  return options;
+}
+
+Counts tokens_demand(const Cluster& cluster, Numbers& numbers) {
+  Counts demand(cluster.ranks, cluster.experts);
+  for (std::size_t i = 0; i < demand.values.size(); ++i) {
+    const auto e = static_cast<int>(i) % cluster.experts;
+    demand.values[i] = numbers.up_to(800 / (1 + (e * 13) % 29));
+  }
+  return demand;
+}
+
+/// One setting that changes how a layer is planned, on small and on large clusters, with
+/// every activation mode and ratio in turn.
+void feature_case(Feature feature, int ranks, int experts, int turn) {
+  Numbers numbers(hash(
+      {hash(kFeatures.at(static_cast<std::size_t>(feature))), static_cast<std::uint64_t>(ranks)}));
+  Cluster cluster{ranks, experts, (experts + ranks - 1) / ranks + 2, 4, 0};
+  const bool nodes = feature == Feature::near || feature == Feature::in_step;
+  cluster.ranks_per_node = nodes ? std::max(ranks / 4, 4) : 0;
+  const Counts before = tokens_demand(cluster, numbers);
+  RouteInput input{cluster, tokens_demand(cluster, numbers), {}};
+  Counts listed = input.demand;
+  for (std::int32_t& pairs : listed.values) {
+    pairs = numbers.up_to(pairs);
+  }
+  ScoreCurves curves(experts);
+  ScoreHistogram scores(experts);
+  for (int step = 0; step < 3; ++step) {
+    scores.clear();
+    for (int e = 0; e < experts; ++e) {
+      for (int i = 0; i < 20; ++i) {
+        const float score = static_cast<float>(numbers.up_to(1000)) * 0.001F;
+        scores.add(e, score * score * static_cast<float>(1 + e % 7), 1 + numbers.up_to(9));
+      }
+    }
+    curves.update(scores);
+  }
+  input.curves = feature == Feature::flat ? nullptr : &curves;
+  input.listed = feature == Feature::listed ? &listed : nullptr;
+  input.draw = static_cast<std::int64_t>(numbers.next() >> (64 - kQuotaBits));
+  StrategyOptions options = options_for(feature, ranks, turn);
+  std::string words;
+  Plan plan;
+  const auto make = [&] {
+    const auto strategy = make_strategy(options);
+    Placement old = strategy->initial(cluster);
+    if (feature == Feature::in_step) {
+      old = strategy->place(cluster, before, old, input.curves);
+    }
+    input.placement = strategy->place(cluster, input.demand, old, input.curves);
+    plan = strategy->route(input);
+    RouteScratch scratch;
+    return digest_of(strategy->route_rank(input, ranks / 3, scratch), options.lrmoe.mode, numbers);
+  };
+  std::uint64_t part = make();
+  if (feature == Feature::budget) {
+    options.memory.bytes = fullest_rank(plan, options.memory).bytes * (80 - 10 * turn) / 100;
+    try {
+      part = make();
+    } catch (const InputError& error) {
+      words = std::string(", ") + error.what();
+    }
+  }
+  std::printf("%s: %d ranks, %d experts, %zu routes, %zu cells, %016llx, %016llx%s\n",
+              kFeatures.at(static_cast<std::size_t>(feature)), ranks, experts, plan.forward.size(),
+              plan.cells.size(), static_cast<unsigned long long>(digest_of(plan)),
+              static_cast<unsigned long long>(part), words.c_str());
+}
+
 }  // namespace
 }  // namespace lrmoe::plan
 
 int main() {
-  for (const std::string& name : lrmoe::plan::strategy_names()) {
-    const int cases = name.find("lrmoe") != std::string::npos ? 40 : 12;
+  using namespace lrmoe::plan;
+  for (const std::string& name : strategy_names()) {
+    const int cases = name.find("lrmoe") != std::string::npos ? 32 : 12;
     for (int number = 0; number < cases; ++number) {
-      lrmoe::plan::plan_case(name, number);
+      plan_case(name, number);
     }
+  }
+  int turn = 0;
+  for (const int ranks : {8, 32, 64}) {
+    for (std::size_t feature = 0; feature < kFeatures.size(); ++feature) {
+      feature_case(static_cast<Feature>(feature), ranks, 40, turn);
+    }
+    ++turn;
+  }
+  ++turn;
+  // Many ranks take long without optimisation: what plans them differently, no more.
+  for (const Feature feature : {Feature::plain, Feature::variance, Feature::near}) {
+    feature_case(feature, 256, 32, turn);
   }
   return 0;
 }
