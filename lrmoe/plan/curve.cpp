@@ -96,7 +96,9 @@ double Curve::tau(double share) const {
       low = b + 1;
     }
   }
-  return (wanted - (all - pairs_[low])) / mass_[low];
+  // Where what is wanted are just the bins above, rounding must not make it less.
+  const double least = low < values_.size() ? 1.0 / values_[low] : 0.0;
+  return std::max(least, (wanted - (all - pairs_[low])) / mass_[low]);
 }
 
 double Curve::added_variance(double tau) const {

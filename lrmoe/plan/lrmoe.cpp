@@ -9,6 +9,7 @@
 #include "lrmoe/plan/assign.h"
 #include "lrmoe/plan/budget.h"
 #include "lrmoe/plan/even.h"
+#include "lrmoe/plan/evenest.h"
 #include "lrmoe/plan/fixed_point.h"
 #include "lrmoe/plan/keep.h"
 #include "lrmoe/plan/near.h"
@@ -94,7 +95,7 @@ class Lrmoe final : public Strategy {
     const LrmoeOptions options = timed(options_, cluster, demand);
     const auto quota = quota_without_ranks(curves, pairs, quota_settings(options, curves, pairs));
     const PlacementDemand wanted{cluster, pairs, quota, &demand, options.activations};
-    Placement next = bring_near(costs_, wanted, place_robust(cluster, pairs, quota));
+    Placement next = bring_near(costs_, wanted, place_evenest(cluster, pairs, quota));
     return options_.placing == Placing::in_step ? place_in_step(costs_, wanted, present, next)
                                                 : next;
   }

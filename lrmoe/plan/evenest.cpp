@@ -1,0 +1,62 @@
+#include "lrmoe/plan/evenest.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "lrmoe/plan/balance.h"
+#include "lrmoe/plan/fixed_point.h"
+#include "lrmoe/plan/instances.h"
+
+namespace lrmoe::plan {
+namespace {
+
+constexpr std::int64_t kLittle = kEven / 400;
+
+/// Empty slots behind those that are used.
+Placement with_slots(const Placement& placement, int slots) {
+  Placement out(placement.rows, slots, -1);
+  for (int r = 0; r < placement.rows; ++r) {
+    std::copy(placement.row(r).begin(), placement.row(r).end(), out.row(r).begin());
+  }
+  return out;
+}
+
+}  // namespace
+
+std::int64_t fullest_share(const Placement& placement, std::span<const std::int64_t> forward,
+                           std::span<const std::int64_t> backward) {
+  InstanceIndex index;
+  index.build(placement, static_cast<int>(forward.size()));
+  std::vector<std::int64_t> loads(static_cast<std::size_t>(index.size()));
+  Balancer balancer;
+  std::int64_t share = 0;
+  for (const auto weights : {forward, backward}) {
+    const std::int64_t all = std::accumulate(weights.begin(), weights.end(), std::int64_t{0});
+    if (all > 0) {
+      const std::int64_t most = balancer.split(index, weights, {}, loads);
+      share = std::max(share, mul_div(most, placement.rows * kEven, all));
+    }
+  }
+  return share;
+}
+
+Placement place_evenest(const Cluster& cluster, std::span<const std::int64_t> forward,
+                        std::span<const std::int64_t> backward, const RobustSettings& settings) {
+  Placement best = place_robust(cluster, forward, backward, settings);
+  std::int64_t least = fullest_share(best, forward, backward);
+  Cluster fewer = cluster;
+  while (least > kEven + kLittle && (fewer.slots - 1) * fewer.ranks >= fewer.experts) {
+    --fewer.slots;
+    Placement other = place_robust(fewer, forward, backward, settings);
+    const std::int64_t share = fullest_share(other, forward, backward);
+    if (share + mul_div(share, kLittle, kEven) < least) {
+      best = with_slots(other, cluster.slots);
+      least = share;
+    }
+  }
+  return best;
+}
+
+}  // namespace lrmoe::plan
