@@ -123,11 +123,13 @@ void Balancer::level_out() {
 void Balancer::plant() {
   multi_begin_.clear();
   multi_at_.clear();
+  multi_of_.clear();
   for (std::int32_t r = 0; r < index_->ranks; ++r) {
     multi_begin_.push_back(static_cast<std::int32_t>(multi_at_.size()));
     for (const std::int32_t i : index_->on_rank(r)) {
       if (left_[at(index_->expert[at(i)])] > 0) {
         multi_at_.push_back(i);
+        multi_of_.push_back(index_->expert[at(i)]);
       }
     }
   }
@@ -154,7 +156,7 @@ void Balancer::plant() {
       } else {
         const std::size_t r = at(id - experts);
         for (std::int32_t m = multi_begin_[r]; m < multi_begin_[r + 1]; ++m) {
-          add(index_->expert[at(multi_at_[at(m)])], multi_at_[at(m)]);
+          add(multi_of_[at(m)], multi_at_[at(m)]);
         }
       }
       forest_[head].end_child = static_cast<std::int32_t>(forest_.size());
@@ -246,7 +248,7 @@ bool Balancer::reach() {
           continue;  // no way goes further
         }
         for (std::int32_t m = multi_begin_[at(r)]; m < multi_begin_[at(r) + 1]; ++m) {
-          const std::int32_t other = index_->expert[at(multi_at_[at(m)])];
+          const std::int32_t other = multi_of_[at(m)];
           if (expert_level_[at(other)] == kFar && flow_[at(multi_at_[at(m)])] > 0) {
             expert_level_[at(other)] = level + 2;
             queue_.push_back(other);
@@ -267,7 +269,7 @@ std::int64_t Balancer::push_rank(std::int32_t r, std::int64_t limit) {
   }
   for (auto& m = rank_next_[at(r)]; m < multi_begin_[at(r) + 1] && sent < limit; ++m) {
     const std::int32_t i = multi_at_[at(m)];
-    const std::int32_t e = index_->expert[at(i)];
+    const std::int32_t e = multi_of_[at(m)];
     if (expert_level_[at(e)] == level + 1 && flow_[at(i)] > 0) {
       const std::int64_t moved = push_expert(e, std::min(limit - sent, flow_[at(i)]));
       flow_[at(i)] -= moved;

@@ -65,6 +65,7 @@ class Balancer {
   std::vector<std::int32_t> multi_;        // experts with more than one instance and pairs
   std::vector<std::int32_t> multi_begin_;  // [R + 1] into multi_at_
   std::vector<std::int32_t> multi_at_;     // instances of `multi_` on rank 0, on rank 1, ...
+  std::vector<std::int32_t> multi_of_;     // and their experts
   std::vector<std::int32_t> multi_now_;    // `multi_` of this split, before it is compared
   std::vector<std::int32_t> expert_level_, rank_level_, expert_next_, rank_next_, queue_;
   std::int32_t room_level_ = 0;  // of the ranks with room that were reached

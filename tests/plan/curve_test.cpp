@@ -108,5 +108,18 @@ TEST(ScoreCurves, AverageIsIntegerAndForgets) {
   EXPECT_EQ(curves.state()[one], 0);
 }
 
+// A share that is just the pairs above a threshold: those below are not wanted, and the
+// price is still one at which they are not.
+TEST(Curve, ShareOfWholeBinsHasAPrice) {
+  std::vector<std::int64_t> bins(kScoreBins, 0);
+  bins[0] = 10;
+  bins[static_cast<std::size_t>(score_bin(1.0F))] = 14;
+  bins[static_cast<std::size_t>(score_bin(4.0F))] = 8;
+  const Curve curve(bins);
+  const double tau = curve.tau(22.0 / 32.0);
+  EXPECT_NEAR(curve.share(tau), 22.0 / 32.0, 1e-12);
+  EXPECT_NEAR(curve.added_variance(tau), 0.0, 1e-12);
+}
+
 }  // namespace
 }  // namespace lrmoe::plan
