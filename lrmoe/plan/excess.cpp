@@ -197,6 +197,22 @@ std::int64_t ReplicaFlow::excess(std::span<const std::int64_t> weights, std::int
   return above + send_rest();
 }
 
+void ReplicaFlow::loads(std::span<const std::int64_t> weights,
+                        std::vector<std::int64_t>& out) const {
+  out.clear();
+  int node = 0;
+  for (std::size_t e = 0; e < weights.size(); ++e) {
+    if (single_[e] >= 0) {
+      out.push_back(weights[e]);
+    } else {
+      for (int edge = first_[at(node)]; edge < first_[at(node + 1)]; ++edge) {
+        out.push_back(flow_[at(edge)]);
+      }
+      ++node;
+    }
+  }
+}
+
 std::int64_t ReplicaFlow::send_rest() {
   std::int64_t raised = 0;
   for (;;) {

@@ -21,6 +21,9 @@ class ReplicaFlow {
   /// best split, exactly up to rounding. Weights [E] >= 0.
   std::int64_t excess(std::span<const std::int64_t> weights, std::int64_t mean);
 
+  /// The split that excess(weights, ..) found, in order of expert and rank.
+  void loads(std::span<const std::int64_t> weights, std::vector<std::int64_t>& out) const;
+
  private:
   void level(int node);
   std::int64_t send_rest();

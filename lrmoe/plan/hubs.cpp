@@ -5,6 +5,7 @@
 
 #include "lrmoe/base/error.h"
 #include "lrmoe/plan/fixed_point.h"
+#include "lrmoe/plan/tied.h"
 
 namespace lrmoe::plan {
 namespace {
@@ -23,6 +24,8 @@ class Hubs {
         connected_(static_cast<int>(std::min<std::int64_t>(ranks_, spare_ + 1))),
         hubs_(std::clamp(shape.hubs, 1, std::min(experts_, connected_))),
         border_(shape.border),
+        lean_(shape.lean),
+        apart_(shape.apart),
         weights_(weights),
         rank_(at(ranks_)),
         off_(at(hubs_)),
@@ -35,24 +38,21 @@ class Hubs {
     form_groups();
     share_spare_slots();
     pack();
-    // With slots beyond the tree there is more than one way to fill up a rank.
-    const bool tight = spare_ < 2 * (std::int64_t{ranks_} - 1);
-    near_ = kMeanLoad / (tight ? 64 : 12);
-    for (int pass = 0; pass < (tight ? 3 : 2) && swap_pass(); ++pass) {
+    if (lean_ > 0) {
+      fit_tied(rank_, weights_, hubs_, lean_);
+    } else {
+      // With slots beyond the tree there is more than one way to fill up a rank.
+      const bool tight = spare_ < 2 * (std::int64_t{ranks_} - 1);
+      near_ = kMeanLoad / (tight ? 64 : 12);
+      for (int pass = 0; pass < (tight ? 3 : 2) && swap_pass(); ++pass) {
+      }
     }
     write();
     return std::move(placement_);
   }
 
  private:
-  struct Rank {
-    int group = -1;   // its hub; -1: none
-    int parent = -1;  // a border: another hub that it also holds
-    int hub_slots = 0;
-    PhaseLoad target;  // of its whole experts
-    PhaseLoad load;    // of its whole experts
-    std::vector<int> whole;
-  };
+  using Rank = HubRank;
 
   const PhaseLoad& weight(int e) const { return weights_[at(e)]; }
   /// Where a group's ranks are off their targets together, its hub must give way.
@@ -221,6 +221,24 @@ class Hubs {
     return true;
   }
 
+  /// Of the hubs that rank r does not hold the one whose kept share is farthest from
+  /// that of its own, times what it has per instance; -1: none differs.
+  int farthest(int r, std::span<const std::int64_t> count) const {
+    const std::int64_t own = kept_share(weight(rank_[at(r)].group));
+    int best = -1;
+    std::int64_t most = 0;
+    for (int e = 0; e < hubs_; ++e) {
+      const std::int64_t share = kept_share(weight(e));
+      const std::int64_t worth =
+          std::max(share - own, own - share) * (weight(e).most() / (count[at(e)] + 1));
+      if (worth > most && !holds(r, e)) {
+        best = e;
+        most = worth;
+      }
+    }
+    return best;
+  }
+
   void write() {
     std::vector<std::int64_t> count(at(experts_), 0);
     const auto give = [&](int rank, int e) { count[at(e)] += add(rank, e) ? 1 : 0; };
@@ -232,6 +250,17 @@ class Hubs {
       for (const int k : {rank.group, rank.parent}) {
         if (k >= 0) {
           give(i, k);
+        }
+      }
+    }
+    if (apart_) {
+      for (int r = 0; r < ranks_; ++r) {
+        while (rank_[at(r)].group >= 0 && used_[at(r)] < slots_) {
+          const int hub = farthest(r, count);
+          if (hub < 0) {
+            break;
+          }
+          give(r, hub);
         }
       }
     }
@@ -262,6 +291,8 @@ class Hubs {
   int connected_;       // ranks that share hubs: a tree over them takes that many less one
   int hubs_;
   int border_;
+  int lean_;
+  bool apart_;
   std::int64_t near_ = 0;  // two ranks that are so near to their targets swap nothing
   std::span<const PhaseLoad> weights_;
   std::vector<Rank> rank_;

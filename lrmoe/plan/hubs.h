@@ -37,11 +37,17 @@ inline constexpr std::int64_t kMeanLoad = std::int64_t{1} << 16;
 struct HubShape {
   int hubs = 1;    // how many of the heaviest experts
   int border = 4;  // a rank where two hubs meet leaves border / 2 times as much open as others
+  /// Above 0: backward pairs run where their forward pass did (tied.h). The larger, the
+  /// less it counts that ranks leave open what they should.
+  int lean = 0;
+  /// Further slots go to the hub whose kept share differs most from that of the rank's
+  /// hub and which has most per instance, so that two ranks can exchange their pairs.
+  bool apart = false;
 };
 
 /// Places every expert; a tree of hubs takes R - 1 of the spare slots, the rest go
-/// to whichever has most per instance. `weights` [E], heaviest first by most().
-/// R * S >= E. A slot stays empty where its rank holds every expert.
+/// to whichever has most per instance (HubShape::apart apart). `weights` [E], heaviest first by
+/// most(). R * S >= E. A slot stays empty where its rank holds every expert.
 Placement place_hubs(const Cluster& cluster, std::span<const PhaseLoad> weights,
                      const HubShape& shape);
 

@@ -1,12 +1,14 @@
 #include "lrmoe/plan/robust.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 #include <tuple>
 #include <vector>
 
 #include "lrmoe/plan/excess.h"
+#include "lrmoe/plan/exchange.h"
 #include "lrmoe/plan/fixed_point.h"
 #include "lrmoe/plan/hubs.h"
 
@@ -61,8 +63,8 @@ struct Sorted {
 /// one phase, in pairs of opposite ones.
 class Trials {
  public:
-  Trials(std::span<const PhaseLoad> loads, int ranks, int small, int large, int drift)
-      : small_(2 + small) {
+  Trials(std::span<const PhaseLoad> loads, int ranks, int small, int large, int drift, int tied)
+      : small_(2 + small), tied_(tied) {
     add(loads, ranks, &PhaseLoad::forward, 0, 0, 0);
     add(loads, ranks, &PhaseLoad::backward, 0, 0, 0);
     for (int v = 0; v < small + large; ++v) {
@@ -76,13 +78,33 @@ class Trials {
   std::int64_t score(const Placement& placement, std::int64_t limit) const {
     ReplicaFlow flow(placement, static_cast<int>(weights_[0].size()));
     std::int64_t sum = 0;
-    for (std::size_t i = 0; i < weights_.size() && sum < limit; ++i) {
+    std::size_t first = 0;
+    if (tied_ > 0) {
+      sum = flow.excess(weights_[0], means_[0]) * 32;
+      sum += tied_excess(placement, flow) * tied_;
+      first = 2;
+    }
+    for (std::size_t i = first; i < weights_.size() && sum < limit; ++i) {
       sum += flow.excess(weights_[i], means_[i]) * (i < 2 ? 32 : i < at(small_) ? 4 : 1);
     }
     return sum;
   }
 
  private:
+  /// Backward excess over all ranks, where the flow's forward split and an exchange of
+  /// pairs decide it.
+  std::int64_t tied_excess(const Placement& placement, const ReplicaFlow& flow) const {
+    std::vector<std::int64_t> share, loads;
+    for (std::size_t e = 0; e < weights_[0].size(); ++e) {
+      share.push_back(weights_[0][e] > 0 ? mul_div(weights_[1][e], kMeanLoad, weights_[0][e]) : 0);
+    }
+    flow.loads(weights_[0], loads);
+    InstanceIndex index;
+    index.build(placement, static_cast<int>(share.size()));
+    const std::int64_t capacity = means_[1] + means_[1] / 100;
+    return Exchange().run(index, share, capacity * kMeanLoad, placement.rows, loads) / kMeanLoad;
+  }
+
   void add(std::span<const PhaseLoad> loads, int ranks, std::int64_t PhaseLoad::*phase,
            int variation, int drift, int times) {
     std::vector<std::int64_t> weights;
@@ -105,12 +127,15 @@ class Trials {
   }
 
   int small_;
+  int tied_;  // weight of the backward excess where it follows from the forward split; 0: it does
+              // not
   std::vector<std::vector<std::int64_t>> weights_;
   std::vector<std::int64_t> means_;
 };
 
 /// Shapes in the order in which they are tried.
-std::vector<HubShape> shapes_for(const Cluster& cluster, std::span<const PhaseLoad> weights) {
+std::vector<HubShape> shapes_for(const Cluster& cluster, std::span<const PhaseLoad> weights,
+                                 bool tied) {
   const std::int64_t spare = std::int64_t{cluster.ranks} * cluster.slots - cluster.experts;
   const int most =
       static_cast<int>(std::min<std::int64_t>({cluster.ranks, cluster.experts, spare + 1}));
@@ -130,7 +155,10 @@ std::vector<HubShape> shapes_for(const Cluster& cluster, std::span<const PhaseLo
     ++heavy;
   }
   if (spare >= 2 * (std::int64_t{cluster.ranks} - 1)) {
-    for (const int hubs : {most, most / 2, heavy, most * 3 / 4}) {
+    const std::array<int, 4> wide =
+        tied ? std::array<int, 4>{heavy, heavy + most / 16, heavy + most / 8, most / 2}
+             : std::array<int, 4>{most, most / 2, heavy, most * 3 / 4};
+    for (const int hubs : wide) {
       try_hubs(hubs, 4);
     }
   }
@@ -158,17 +186,52 @@ std::size_t tries_for(const Cluster& cluster) {
       std::clamp<std::int64_t>((std::int64_t{1} << (tight ? 16 : 15)) / size, 1, most));
 }
 
+/// Each shape twice, or, where further slots can go here or there, four times.
+std::vector<HubShape> tied_shapes(std::span<const HubShape> shapes, bool tight, bool large) {
+  std::vector<HubShape> out;
+  for (HubShape shape : shapes) {
+    for (const int lean : {1, 8}) {
+      shape.lean = lean;
+      shape.apart = true;
+      out.push_back(shape);
+      if (large) {
+        break;
+      }
+      if (!tight) {
+        shape.apart = false;
+        out.push_back(shape);
+      }
+    }
+  }
+  return out;
+}
+
+int variations_for(std::size_t shapes, const RobustSettings& settings) {
+  return std::min(settings.variations, shapes >= 12 ? 48 : shapes > 2 ? 16 : 4);
+}
+
+/// What backward excess counts beside forward excess, chosen by what both then were
+/// on the routing of a real model.
+int tied_weight(const Cluster& cluster, const RobustSettings& settings) {
+  return !settings.tied ? 0 : is_tight(cluster) ? 4 : 16;
+}
+
 }  // namespace
 
 Placement place_robust(const Cluster& cluster, std::span<const std::int64_t> forward,
                        std::span<const std::int64_t> backward, const RobustSettings& settings) {
   const Sorted sorted(forward, backward, cluster.ranks);
-  std::vector<HubShape> shapes = shapes_for(cluster, sorted.weights);
+  std::vector<HubShape> shapes = shapes_for(cluster, sorted.weights, settings.tied);
   shapes.resize(std::min(shapes.size(), tries_for(cluster)));
+  if (settings.tied) {
+    shapes = tied_shapes(shapes, is_tight(cluster),
+                         std::int64_t{cluster.ranks} * cluster.experts > 4096);
+  }
   // Where slots are short, nothing stands up to large changes: small ones decide.
-  const int variations = std::min(settings.variations, shapes.size() > 2 ? 16 : 4);
-  const int large = is_tight(cluster) ? 0 : variations / 2;
-  const Trials trials(sorted.weights, cluster.ranks, variations - large, large, settings.drift);
+  const int variations = variations_for(shapes.size(), settings);
+  const int large = is_tight(cluster) || settings.tied ? 0 : variations / 2;
+  const Trials trials(sorted.weights, cluster.ranks, variations - large, large, settings.drift,
+                      tied_weight(cluster, settings));
   Placement best;
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   for (const HubShape& shape : shapes) {
@@ -198,7 +261,7 @@ std::int64_t unevenness(const Placement& placement, std::span<const std::int64_t
                         std::span<const std::int64_t> backward, const RobustSettings& settings) {
   const Sorted sorted(forward, backward, placement.rows);
   const Trials trials(sorted.weights, placement.rows, settings.variations / 2,
-                      settings.variations / 2, settings.drift);
+                      settings.variations / 2, settings.drift, 0);
   std::vector<std::int32_t> place(sorted.order.size());
   for (std::size_t i = 0; i < place.size(); ++i) {
     place[at(sorted.order[i])] = static_cast<std::int32_t>(i);

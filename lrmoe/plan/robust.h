@@ -9,8 +9,11 @@
 namespace lrmoe::plan {
 
 struct RobustSettings {
-  int drift = 30;       // percent that an expert's demand may change by; also tried: to the 4th
-  int variations = 16;  // changed demands that a candidate is tried on
+  int drift = 40;       // percent that an expert's demand may change by; also tried: to the 4th
+  int variations = 48;  // changed demands that a candidate is tried on, at most
+  /// Activation mode keep: the backward pass of a pair runs where its forward pass did,
+  /// so that the forward split decides both phases (tied.h).
+  bool tied = false;
 };
 
 /// A placement on which `forward` and `backward` [E] can both be split evenly over
