@@ -1,6 +1,7 @@
 #include "lrmoe/plan/keep.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "lrmoe/plan/assign.h"
 #include "lrmoe/plan/cells.h"
@@ -40,6 +41,34 @@ QuotaSettings quota_settings(const LrmoeOptions& options, const ScoreCurves* cur
                              std::span<const std::int64_t> pairs) {
   PriceTable flat(1);
   return quota_settings(options, prices_of(curves, static_cast<int>(pairs.size()), flat), pairs);
+}
+
+void even_out_kept(const RouteInput& input, const LrmoeOptions& options, RouteScratch& scratch) {
+  if (options.activations != Activations::keep || input.curves == nullptr) {
+    return;  // without curves every expert keeps the same share
+  }
+  Outline& outline = scratch.outline;
+  const std::vector<std::int64_t>& demand = outline.demand.all;
+  std::vector<std::int64_t>& offered = scratch.kept;
+  offered = input.listed != nullptr ? pairs_per_expert(*input.listed) : demand;
+  const std::int64_t all = std::accumulate(offered.begin(), offered.end(), std::int64_t{0});
+  const std::int64_t routed = std::accumulate(demand.begin(), demand.end(), std::int64_t{0});
+  if (all == 0) {
+    return;
+  }
+  QuotaSettings settings = quota_settings(options, input.curves->prices(), offered);
+  settings.ratio = std::min(mul_div(settings.ratio, routed, all), kOne);
+  if (settings.ratio == kOne && input.listed == nullptr) {
+    return;
+  }
+  Quotas& quotas = scratch.quotas;
+  quota_without_ranks(input.curves->prices(), offered, outline.index.ranks, settings, quotas);
+  std::vector<std::int64_t>& share = quotas.quota;
+  for (std::size_t e = 0; e < share.size(); ++e) {
+    share[e] = demand[e] > 0 ? share[e] / demand[e] : 0;
+  }
+  scratch.exchange.run(outline.index, share, quotas.capacity, node_width(input.cluster),
+                       outline.forward);
 }
 
 void keep_part(Plan& plan, const LrmoeOptions& options, const RouteInput& input,

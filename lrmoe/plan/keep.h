@@ -18,6 +18,10 @@ QuotaSettings quota_settings(const LrmoeOptions& options, const PriceTable& pric
 QuotaSettings quota_settings(const LrmoeOptions& options, const ScoreCurves* curves,
                              std::span<const std::int64_t> pairs);
 
+/// Activation mode keep: of the outline's even forward splits one whose kept pairs, at
+/// one price for all experts, are even as well (exchange.h). Before routes are derived.
+void even_out_kept(const RouteInput& input, const LrmoeOptions& options, RouteScratch& scratch);
+
 /// Turns a keep-all plan into one that keeps a part: quota, cells and backward
 /// split (outline_backward says when it stays as it is). Index, prefixes and
 /// forward loads of the plan stand in the outline. Reads curves, draw and listed of

@@ -74,14 +74,15 @@ class Lrmoe final : public Strategy {
 
   RankPlan route_rank(const RouteInput& input, int rank, RouteScratch& scratch) const override {
     // A budget needs all ranks' memory; a shortlist in mode keep all sources' routes.
-    const bool listed_routes =
-        input.listed != nullptr && options_.activations == Activations::keep;
+    const bool listed_routes = input.listed != nullptr && options_.activations == Activations::keep;
     if (!input.evaluate && (memory_.bytes > 0 || listed_routes)) {
       return part_of(route(input), rank);
     }
     outline_forward(input, rank, scratch);
     if (!input.evaluate) {
-      outline_backward(input, timed(options_, input.cluster, input.demand), rank, {}, scratch);
+      const LrmoeOptions options = timed(options_, input.cluster, input.demand);
+      even_out_kept(input, options, scratch);
+      outline_backward(input, options, rank, {}, scratch);
     }
     RankPlan part = part_of_outline(input, rank, scratch);
     part.activations = options_.activations;
@@ -93,9 +94,14 @@ class Lrmoe final : public Strategy {
                       const ScoreCurves* curves) const {
     const auto pairs = pairs_per_expert(demand);
     const LrmoeOptions options = timed(options_, cluster, demand);
-    const auto quota = quota_without_ranks(curves, pairs, quota_settings(options, curves, pairs));
+    const QuotaSettings settings = quota_settings(options, curves, pairs);
+    const auto quota = quota_without_ranks(curves, pairs, settings);
+    RobustSettings robust;
+    // Without curves every expert keeps the same share: even forward is even backward.
+    robust.tied =
+        options.activations == Activations::keep && curves != nullptr && settings.ratio < kOne;
     const PlacementDemand wanted{cluster, pairs, quota, &demand, options.activations};
-    Placement next = bring_near(costs_, wanted, place_evenest(cluster, pairs, quota));
+    Placement next = bring_near(costs_, wanted, place_evenest(cluster, pairs, quota, robust));
     return options_.placing == Placing::in_step ? place_in_step(costs_, wanted, present, next)
                                                 : next;
   }
@@ -129,6 +135,10 @@ class Lrmoe final : public Strategy {
     plan.placement = input.placement;
     RouteScratch scratch;
     outline_forward(input, -1, scratch);
+    const LrmoeOptions timed_options = timed(options, cluster, input.demand);
+    if (!input.evaluate) {
+      even_out_kept(input, timed_options, scratch);
+    }
     const InstanceIndex& index = scratch.outline.index;
     Loads loads(cluster.experts, cluster.ranks);
     for (std::size_t i = 0; i < index.rank.size(); ++i) {
@@ -138,7 +148,7 @@ class Lrmoe final : public Strategy {
     plan.backward = plan.forward;
     plan.activations = options.activations;
     if (!input.evaluate) {
-      keep_part(plan, timed(options, cluster, input.demand), input, scratch);
+      keep_part(plan, timed_options, input, scratch);
     }
     return plan;
   }

@@ -8,6 +8,7 @@
 
 #include "lrmoe/plan/balance.h"
 #include "lrmoe/plan/cells.h"
+#include "lrmoe/plan/exchange.h"
 #include "lrmoe/plan/fixed_point.h"
 #include "lrmoe/plan/instances.h"
 #include "lrmoe/plan/lines.h"
@@ -41,6 +42,7 @@ struct RouteScratch {
   Outline outline;
   Balancer balancer;
   Localizer localizer;
+  Exchange exchange;
   Quotas quotas;
   PriceTable flat{1};
   std::vector<std::int64_t> local, kept_local;  // [I] pairs, kept pairs on the instance's rank

@@ -151,6 +151,15 @@ class Decomposition {
 
 }  // namespace
 
+void quota_without_ranks(const PriceTable& prices, std::span<const std::int64_t> pairs, int ranks,
+                         const QuotaSettings& settings, Quotas& out) {
+  const std::int64_t target = sum(pairs) * settings.ratio;
+  out.capacity = asked_capacity(target, ranks, settings);
+  lots_of_experts(pairs, settings, out.lots);
+  out.buyer.buy(prices, out.lots, target, Buyer::kNoCapacity, out.purchase);
+  out.quota.assign(out.purchase.quota.begin(), out.purchase.quota.end());
+}
+
 void quota_of_instances(const PriceTable& prices, const InstanceIndex& index,
                         std::span<const std::int64_t> loads, const QuotaSettings& settings,
                         Quotas& out) {
@@ -258,12 +267,9 @@ std::vector<std::int64_t> quota_without_ranks(const ScoreCurves* curves,
                                               std::span<const std::int64_t> pairs,
                                               const QuotaSettings& settings) {
   PriceTable flat(static_cast<int>(pairs.size()));
-  Lots lots;
-  lots_of_experts(pairs, settings, lots);
-  Purchase bought;
-  Buyer().buy(prices_of(curves, flat.experts(), flat), lots, sum(pairs) * settings.ratio,
-              Buyer::kNoCapacity, bought);
-  return bought.quota;
+  Quotas quotas;
+  quota_without_ranks(prices_of(curves, flat.experts(), flat), pairs, 1, settings, quotas);
+  return quotas.quota;
 }
 
 std::int64_t ratio_for_variance(const PriceTable& prices, std::span<const std::int64_t> pairs,

@@ -37,6 +37,11 @@ struct Quotas {
   std::vector<std::int64_t> full, loads;
 };
 
+/// One price and no ranks: `quota` [E]. `capacity` is what a rank of `ranks` may keep by
+/// the slack; nothing is held to it.
+void quota_without_ranks(const PriceTable& prices, std::span<const std::int64_t> pairs, int ranks,
+                         const QuotaSettings& settings, Quotas& out);
+
 /// Activation mode keep: quotas of the instances [I], whose pairs stand where the
 /// forward split's `loads` [I] brought them; a price per rank where that is full.
 void quota_of_instances(const PriceTable& prices, const InstanceIndex& index,

@@ -61,9 +61,11 @@ RC_GTEST_PROP(PlaceRobust, EveryExpertStandsSomewhereWhateverTheWeights, ()) {
   const auto forward = *rc::gen::container<Weights>(static_cast<std::size_t>(experts), weight);
   const auto backward = *rc::gen::container<Weights>(static_cast<std::size_t>(experts), weight);
   const Cluster cluster{ranks, experts, slots, 1, 0};
-  const Placement placement = place_robust(cluster, forward, backward);
+  RobustSettings settings;
+  settings.tied = *rc::gen::arbitrary<bool>();
+  const Placement placement = place_robust(cluster, forward, backward, settings);
   expect_sound(placement, experts);
-  RC_ASSERT(placement == place_robust(cluster, forward, backward));
+  RC_ASSERT(placement == place_robust(cluster, forward, backward, settings));
 }
 
 RC_GTEST_PROP(PlaceRobust, ExpertsNumbersDoNotMatter, (std::uint64_t seed)) {
@@ -81,8 +83,10 @@ RC_GTEST_PROP(PlaceRobust, ExpertsNumbersDoNotMatter, (std::uint64_t seed)) {
     other_forward.push_back(forward[static_cast<std::size_t>(e)]);
     other_backward.push_back(backward[static_cast<std::size_t>(e)]);
   }
-  const Placement one = place_robust(c, forward, backward);
-  const Placement two = place_robust(c, other_forward, other_backward);
+  RobustSettings settings;
+  settings.tied = test::pick(random, 0, 1) == 1;
+  const Placement one = place_robust(c, forward, backward, settings);
+  const Placement two = place_robust(c, other_forward, other_backward, settings);
   RC_ASSERT(unequal(forward, one) == unequal(other_forward, two));
   RC_ASSERT(unequal(backward, one) == unequal(other_backward, two));
 }
