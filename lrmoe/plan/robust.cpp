@@ -230,7 +230,8 @@ Placement place_robust(const Cluster& cluster, std::span<const std::int64_t> for
   // Where slots are short, nothing stands up to large changes: small ones decide.
   const int variations = variations_for(shapes.size(), settings);
   const int large = is_tight(cluster) || settings.tied ? 0 : variations / 2;
-  const Trials trials(sorted.weights, cluster.ranks, variations - large, large, settings.drift,
+  const int drift = is_tight(cluster) ? settings.drift * 4 / 3 : settings.drift;
+  const Trials trials(sorted.weights, cluster.ranks, variations - large, large, drift,
                       tied_weight(cluster, settings));
   Placement best;
   std::int64_t least = std::numeric_limits<std::int64_t>::max();

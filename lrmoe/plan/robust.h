@@ -9,7 +9,9 @@
 namespace lrmoe::plan {
 
 struct RobustSettings {
-  int drift = 40;       // percent that an expert's demand may change by; also tried: to the 4th
+  /// Percent that an expert's demand may change by; also tried: to the 4th. Where slots are
+  /// short, a third more and that alone.
+  int drift = 30;
   int variations = 48;  // changed demands that a candidate is tried on, at most
   /// Activation mode keep: the backward pass of a pair runs where its forward pass did,
   /// so that the forward split decides both phases (tied.h).
