@@ -88,7 +88,8 @@ void draw_counts(std::span<Cell> cells, std::int64_t draw) {
     ranks = std::max(ranks, cell.rank + 2);
   }
   const auto bucket = [&](const Cell& cell) {
-    return static_cast<std::size_t>((cell.rank + 1) * experts + cell.expert);
+    return static_cast<std::size_t>(cell.rank + 1) * static_cast<std::size_t>(experts) +
+           static_cast<std::size_t>(cell.expert);
   };
   std::vector<std::int64_t> line(
       static_cast<std::size_t>(experts) * static_cast<std::size_t>(ranks) + 1, 0);

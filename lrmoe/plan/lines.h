@@ -39,7 +39,8 @@ struct Lines {
   std::span<const std::int64_t> before_node;  // [(nodes + 1) * E]; empty: one node
 
   std::int64_t node_start(int node, int e) const {
-    return before_node[static_cast<std::size_t>(node * index->experts + e)];
+    return before_node[static_cast<std::size_t>(node) * static_cast<std::size_t>(index->experts) +
+                       static_cast<std::size_t>(e)];
   }
 };
 

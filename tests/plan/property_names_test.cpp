@@ -168,7 +168,7 @@ TEST(PropertyNames, NamesChangeNoMoreThanTheSlackAllowsWhereActivationsAreKept) 
       }
     }
     ++cases;
-    if (total_pairs(c.demand) > 20 * c.cluster.ranks) {
+    if (total_pairs(c.demand) > std::int64_t{20} * c.cluster.ranks) {
       pairs_apart = std::max(pairs_apart, std::abs(kept[0] - kept[1]) / (free.mean + 1.0));
       variance_apart =
           std::max(variance_apart, std::abs(added[0] - added[1]) / (1.0 + free.variance));
@@ -196,7 +196,7 @@ TEST(PropertyNames, NamesHardlyMatterToMemory) {
       RC_ASSERT(a[r].weights == there.weights);
       RC_ASSERT(a[r].gradients == there.gradients);
     }
-    if (total_pairs(c.demand) > 20 * c.cluster.ranks) {
+    if (total_pairs(c.demand) > std::int64_t{20} * c.cluster.ranks) {
       const double off = std::abs(
           static_cast<double>(fullest(b).total()) / static_cast<double>(fullest(a).total()) - 1.0);
       apart = std::max(apart, off);

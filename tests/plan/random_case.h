@@ -55,8 +55,8 @@ inline Case random_case(const std::vector<std::string>& names) {
   c.cluster.slots = std::min(c.cluster.experts, least + number(0, 2));
   c.cluster.top_k = number(1, c.cluster.experts);
   c.cluster.ranks_per_node = number(0, 4);
-  const auto cells = static_cast<std::size_t>(c.cluster.ranks * c.cluster.experts);
   c.demand = Counts(c.cluster.ranks, c.cluster.experts);
+  const std::size_t cells = c.demand.values.size();
   c.demand.values = numbers(cells, 40);
   c.listed = c.demand;
   const std::vector<std::int32_t> shares = numbers(cells, 8);
