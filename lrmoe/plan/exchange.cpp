@@ -10,6 +10,7 @@ std::size_t at(std::int64_t i) {
 }
 
 constexpr int kRounds = 8;
+constexpr int kPartners = 16;           // ranks that an expert's pairs are offered to in a round
 constexpr std::int64_t kLeastGain = 8;  // a round goes on if it took away 1/8 of what was above
 
 }  // namespace
@@ -84,11 +85,15 @@ void Exchange::relieve(const InstanceIndex& index, std::int64_t capacity, std::i
   for (const Held& h : own) {
     std::int64_t& from = loads[at(h.instance)];
     const std::int32_t end = index.begin[at(h.expert) + 1];
+    int partners = kPartners;
     for (std::int32_t j = index.begin[at(h.expert)];
          j < end && h.share > least && from > 0 && kept_[at(r)] > capacity; ++j) {
       const std::int32_t s = index.rank[at(j)];
       if (kept_[at(s)] >= kept_[at(r)] || node_[at(s)] != node_[at(r)]) {
         continue;
+      }
+      if (partners-- == 0) {
+        break;
       }
       for (const Held& other : held(s)) {
         const std::int32_t back = here_[at(other.expert)];
