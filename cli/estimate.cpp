@@ -9,6 +9,7 @@
 #include "lrmoe/base/names.h"
 #include "lrmoe/base/size.h"
 #include "lrmoe/replay/estimate.h"
+#include "lrmoe/train/config_clock.h"
 
 namespace lrmoe::cli {
 namespace {
@@ -33,6 +34,7 @@ void run(const Arguments& arguments) {
   options.shape = find_model(arguments.model, {});
   train::Config base = base_config(arguments.selection);
   std::string strategy = arguments.strategy;
+  plan::PlanCosts costs;
   if (arguments.model.ends_with(".toml")) {  // what the options do not say is the run's
     const train::Config config = train::load_config(arguments.model, {});
     base = base_config(arguments.selection, config);
@@ -40,6 +42,9 @@ void run(const Arguments& arguments) {
     options.ranks = config.parallel.ranks;
     options.slots = config.parallel.slots;
     options.tokens = config.train.tokens_per_step / config.train.accumulation;
+    const plan::StrategyOptions planner = train::strategy_options(config);
+    options.budget = planner.memory.bytes;
+    costs = planner.costs;
   }
   options.ranks = arguments.ranks > 0 ? arguments.ranks : options.ranks;
   options.slots = arguments.slots > 0 ? arguments.slots : options.slots;
@@ -49,10 +54,13 @@ void run(const Arguments& arguments) {
   }
   const replay::Entry entry = parse_entry(base, strategy.empty() ? "lrmoe" : strategy);
   options.strategy = entry.options;
+  options.strategy.costs = costs;
   options.slots = entry.slots > 0 ? entry.slots : options.slots;
   options.chunks = entry.chunks > 0 ? entry.chunks : std::max(arguments.chunks, 1);
   options.imbalance = arguments.imbalance;
-  options.budget = arguments.memory.empty() ? 0 : parse_size(arguments.memory, "--memory");
+  if (!arguments.memory.empty()) {
+    options.budget = parse_size(arguments.memory, "--memory");
+  }
   options.layers_in_flight = arguments.layers;
   const replay::Estimate estimate = replay::estimate(options);
   show(arguments.json, replay::to_text(estimate));
@@ -94,9 +102,11 @@ void add_estimate(CLI::App& app, Action& action) {
       ->type_name("NAME");
   add_selection_options(*command, arguments->selection);
   command
-      ->add_option("--memory", arguments->memory,
-                   "What a rank has for its MoE layers, as in 512MiB or 40GB: does it fit, and "
-                   "how many tokens would")
+      ->add_option(
+          "--memory", arguments->memory,
+          "What a rank has for its MoE layers, as in 512MiB or 40GB: does it fit, how many "
+          "tokens would, and what lrmoe's planner would give up (default: the "
+          "configuration's [memory] budget)")
       ->type_name("BYTES");
   command
       ->add_option("--imbalance", arguments->imbalance,

@@ -45,9 +45,8 @@ class Search {
     const MemoryTerms& t = least_.terms;
     throw InputError("[memory] budget = " + print_size(budget_.bytes) + " is not enough for rank " +
                      std::to_string(least_.rank) + ", which needs weights " +
-                     print_size(t.weights * budget_.layers) + ", gradients " +
-                     print_size(t.gradients * budget_.layers) + ", activations " +
-                     print_size(t.activations * budget_.layers) + " (" +
+                     print_size(t.weights) + ", gradients " + print_size(t.gradients) +
+                     ", activations " + print_size(t.activations) + " (" +
                      std::to_string(budget_.layers) + " layers), buffers " + print_size(t.buffers) +
                      " and workspace " + print_size(t.workspace) +
                      " with everything given up that can be; the smallest budget " +
@@ -61,18 +60,22 @@ class Search {
 
 }  // namespace
 
-std::int64_t budgeted_bytes(const MemoryTerms& terms, int layers) {
-  return layers * (terms.weights + terms.gradients + terms.activations) + terms.buffers +
-         terms.workspace;
+MemoryTerms budgeted_terms(const MemoryTerms& terms, std::int64_t kept, int layers) {
+  MemoryTerms all = terms;
+  all.weights *= layers;
+  all.gradients *= layers;
+  all.activations = layers * kept + std::max<std::int64_t>(terms.activations - kept, 0);
+  return all;
 }
 
 Fullest fullest_rank(const Plan& plan, const MemoryBudget& budget) {
   const std::vector<MemoryTerms> terms = memory_terms(plan, budget.model);
+  const std::vector<std::int64_t> kept = kept_bytes(plan, budget.model);
   Fullest most;
   for (std::size_t r = 0; r < terms.size(); ++r) {
-    const std::int64_t bytes = budgeted_bytes(terms[r], budget.layers);
-    if (bytes > most.bytes) {
-      most = {static_cast<int>(r), bytes, terms[r]};
+    const MemoryTerms all = budgeted_terms(terms[r], kept[r], budget.layers);
+    if (all.total() > most.bytes) {
+      most = {static_cast<int>(r), all.total(), all};
     }
   }
   return most;

@@ -9,11 +9,12 @@
 
 namespace lrmoe::plan {
 
-/// The bytes that count: weights, gradients and what the forward pass leaves are
-/// there for all layers, buffers and workspace for the one that runs.
-std::int64_t budgeted_bytes(const MemoryTerms& terms, int layers);
+/// All layers' terms from one layer's and what it keeps between its forward and its
+/// backward pass (kept_bytes): weights, gradients and what is kept are there for all
+/// layers, the rest of the activations, buffers and workspace for the one that runs.
+MemoryTerms budgeted_terms(const MemoryTerms& terms, std::int64_t kept, int layers);
 
-/// The fullest rank by budgeted_bytes.
+/// The fullest rank, all layers together.
 struct Fullest {
   int rank = 0;
   std::int64_t bytes = 0;

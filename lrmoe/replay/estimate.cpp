@@ -5,6 +5,8 @@
 
 #include "lrmoe/base/error.h"
 #include "lrmoe/base/names.h"
+#include "lrmoe/base/size.h"
+#include "lrmoe/plan/budget.h"
 #include "lrmoe/plan/tables.h"
 #include "lrmoe/replay/memory.h"
 
@@ -67,6 +69,48 @@ plan::Plan assumed_plan(const EstimateOptions& options, int slots) {
   }
   plan.chunks = std::max(plan.chunks, options.chunks);
   return plan;
+}
+
+int most_used_slots(const plan::Placement& placement) {
+  std::ptrdiff_t most = 0;
+  for (int r = 0; r < placement.rows; ++r) {
+    const auto row = placement.row(r);
+    most = std::max(most, std::count_if(row.begin(), row.end(), [](auto e) { return e >= 0; }));
+  }
+  return static_cast<int>(most);
+}
+
+/// The planner's own pass over the budget, on the assumed demand.
+WithinBudget plan_within_budget(const EstimateOptions& options, int slots) {
+  WithinBudget out;
+  EstimateOptions own = options;
+  plan::MemoryBudget& budget = own.strategy.memory;
+  budget.bytes = options.budget;
+  budget.layers = options.layers_in_flight;
+  budget.model = memory_model(options.strategy, options.shape, 1);
+  budget.model.activations = options.strategy.lrmoe.activations;
+  own.chunks = 1;  // the planner takes more where it must
+  try {
+    const plan::Plan plan = assumed_plan(own, slots);
+    out.slots = most_used_slots(plan.placement);
+    out.activations = plan.activations;
+    out.chunks = plan.chunks;
+    out.kept = plan::total_pairs(plan.quota);
+    budget.model.activations = plan.activations;
+    budget.model.chunks = plan.chunks;
+    const plan::Fullest fullest = plan::fullest_rank(plan, budget);
+    out.bytes = fullest.bytes;
+    out.terms = fullest.terms;
+    if (out.slots < slots) {
+      out.notes.push_back("to fit the memory budget of " + print_size(options.budget) + ": " +
+                          std::to_string(out.slots) + " of " + std::to_string(slots) +
+                          " slots a rank");
+    }
+    out.notes.insert(out.notes.end(), plan.notes.begin(), plan.notes.end());
+  } catch (const InputError& error) {
+    out.refused = error.what();
+  }
+  return out;
 }
 
 void check(const EstimateOptions& options) {
@@ -144,6 +188,9 @@ Estimate estimate(const EstimateOptions& given) {
   const int least_slots = (options.shape.experts + options.ranks - 1) / options.ranks;
   const auto tight = in_flight(assumed_plan(least, least_slots), least);
   out.smallest_budget = std::min(fullest_total(tight), fullest_total(out.ranks));
+  if (options.budget > 0 && options.strategy.name == "lrmoe") {
+    out.within = plan_within_budget(options, out.slots);
+  }
   if (options.budget > 0) {
     out.most_tokens = most_tokens(out.ranks, options.tokens, options.budget);
     out.smallest_most_tokens =

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,18 @@ struct EstimateOptions {
   int layers_in_flight = 0;  // 0: all MoE layers
 };
 
+/// What the planner makes of a budget for the assumed demand, as a run would.
+struct WithinBudget {
+  std::string refused;  // not empty: even the least does not fit, in the planner's words
+  int slots = 0;        // in use on the fullest rank
+  plan::Activations activations = plan::Activations::keep;
+  int chunks = 1;
+  std::int64_t kept = 0;           // pairs of a layer
+  plan::MemoryTerms terms;         // of the fullest rank, for the layers in flight
+  std::int64_t bytes = 0;          // their sum
+  std::vector<std::string> notes;  // what is given up; none: nothing
+};
+
 /// A rank's memory for the layers in flight: weights, gradients and activations of all
 /// of them, buffers and workspace of one at a time.
 struct Estimate {
@@ -37,6 +50,7 @@ struct Estimate {
   // What the same tokens need at least: recomputing, in kMostChunks chunks, no replicas.
   std::int64_t smallest_budget = 0;
   std::int64_t smallest_most_tokens = 0;  // that the budget holds then
+  std::optional<WithinBudget> within;     // where there is a budget and `lrmoe` plans
   std::vector<std::string> notes;
 };
 

@@ -17,8 +17,23 @@ Json terms_json(const plan::MemoryTerms& terms) {
           {"workspace", terms.workspace},     {"total", terms.total()}};
 }
 
+const char* activations_name(plan::Activations activations) {
+  switch (activations) {
+    case plan::Activations::keep:
+      return "keep";
+    case plan::Activations::recompute:
+      return "recompute";
+    case plan::Activations::quota:
+      return "quota";
+  }
+  return "";
+}
 const char* activations_name(const Estimate& e) {
-  return e.options.strategy.lrmoe.activations == plan::Activations::keep ? "keep" : "recompute";
+  return activations_name(e.options.strategy.lrmoe.activations);
+}
+
+std::string chunks_text(int chunks) {
+  return std::to_string(chunks) + (chunks == 1 ? " chunk" : " chunks");
 }
 
 std::vector<std::string> row(const std::string& name, const plan::MemoryTerms& t) {
@@ -39,10 +54,9 @@ std::string head(const Estimate& e) {
          std::to_string(s.hidden) + ", " + std::to_string(s.element_bytes) + " bytes an element\n" +
          o.strategy.name + " on " + std::to_string(o.ranks) + " ranks with " +
          std::to_string(e.slots) + " slots, activations " + activations_name(e) + ", " +
-         std::to_string(o.chunks) + (o.chunks == 1 ? " chunk" : " chunks") + "; " +
-         with_commas(o.tokens) + " tokens a step, " + with_commas(o.tokens / o.ranks) +
-         " a rank; " + with_commas(e.kept) + " of " + with_commas(e.routed) +
-         " pairs a layer kept\n" + "assumed: every rank routes alike, " +
+         chunks_text(o.chunks) + "; " + with_commas(o.tokens) + " tokens a step, " +
+         with_commas(o.tokens / o.ranks) + " a rank; " + with_commas(e.kept) + " of " +
+         with_commas(e.routed) + " pairs a layer kept\n" + "assumed: every rank routes alike, " +
          (o.imbalance == 1
               ? std::string("all experts have as many pairs")
               : "the fullest expert has " + print_number(o.imbalance) + " times the mean") +
@@ -70,6 +84,37 @@ std::string budget_lines(const Estimate& e) {
          " chunks, no replicas)\n";
 }
 
+/// What the planner would run in the budget.
+std::string within_lines(const WithinBudget& w, const Estimate& e) {
+  if (!w.refused.empty()) {
+    return "a run would be refused: " + w.refused + "\n";
+  }
+  std::string text = "the planner, in that budget: " + std::to_string(w.slots) + " of " +
+                     std::to_string(e.slots) + " slots, activations " +
+                     activations_name(w.activations) + ", " + chunks_text(w.chunks) + ", " +
+                     with_commas(w.kept) + " pairs a layer kept; " + print_size(w.bytes) +
+                     " on the fullest rank";
+  text += w.notes.empty() ? "; nothing is given up\n" : "\n";
+  for (const std::string& note : w.notes) {
+    text += "note: " + note + "\n";
+  }
+  return text;
+}
+
+Json within_json(const WithinBudget& w) {
+  if (!w.refused.empty()) {
+    return {{"planned", false}, {"refused", w.refused}};
+  }
+  return {{"planned", true},
+          {"slots", w.slots},
+          {"activations", activations_name(w.activations)},
+          {"chunks", w.chunks},
+          {"kept_pairs", w.kept},
+          {"bytes", w.bytes},
+          {"fullest", terms_json(w.terms)},
+          {"notes", w.notes}};
+}
+
 }  // namespace
 
 std::string to_text(const Estimate& e) {
@@ -84,6 +129,9 @@ std::string to_text(const Estimate& e) {
        row("least full", least)});
   text += "beside them the optimizer's shard, " + print_size(e.optimizer) + "\n\n";
   text += budget_lines(e);
+  if (e.within) {
+    text += within_lines(*e.within, e);
+  }
   for (const std::string& note : e.notes) {
     text += "note: " + note + "\n";
   }
@@ -122,6 +170,7 @@ Json to_json(const Estimate& e) {
           {"largest_tokens", o.budget > 0 ? Json(e.most_tokens) : Json()},
           {"largest_tokens_at_least_memory", o.budget > 0 ? Json(e.smallest_most_tokens) : Json()},
           {"smallest_budget", e.smallest_budget},
+          {"within_budget", e.within ? within_json(*e.within) : Json()},
           {"notes", e.notes}};
 }
 

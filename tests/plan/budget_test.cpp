@@ -95,6 +95,31 @@ TEST(Budget, GivesUpInOrderAndSaysSo) {
   EXPECT_GE(last, 2);
 }
 
+TEST(Budget, WhatLayersKeepCountsForAllOfThem) {
+  const MemoryTerms one{100, 100, 30, 7, 5};
+  const MemoryTerms all = budgeted_terms(one, 20, 4);
+  EXPECT_EQ(all.weights, 400);
+  EXPECT_EQ(all.gradients, 400);
+  EXPECT_EQ(all.activations, 4 * 20 + 10);
+  EXPECT_EQ(all.buffers, 7);
+  EXPECT_EQ(all.workspace, 5);
+  // A peak that needs less than what is kept (it is another phase's).
+  EXPECT_EQ(budgeted_terms(one, 40, 4).activations, 160);
+  test::Random random(3);
+  StrategyOptions options = lrmoe_options();
+  options.lrmoe.activations = Activations::recompute;
+  const Plan plan = plan_of(options, test::random_demand(random, kCluster, 512, 1.0));
+  options.memory.model.activations = Activations::recompute;
+  set_scores(options.memory.model, options.lrmoe);
+  options.memory.layers = 1;
+  const Fullest single = fullest_rank(plan, options.memory);
+  options.memory.layers = 5;
+  const Fullest five = fullest_rank(plan, options.memory);
+  const auto kept = kept_bytes(plan, options.memory.model);
+  EXPECT_GE(five.terms.activations, 5 * *std::min_element(kept.begin(), kept.end()));
+  EXPECT_GT(five.bytes, single.bytes);
+}
+
 TEST(Target, TimeBecomesTheLargestRatioThatFits) {
   const PlanCosts costs{1e-8, 2e-8, 1e-8, 1e-9, 1e-8, 1e-5, 1e-3};
   const Cluster cluster{16, 64, 6, 8, 8};

@@ -6,8 +6,12 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <string>
+#include <vector>
 
 #include "lrmoe/base/error.h"
+#include "lrmoe/plan/tables.h"
+#include "lrmoe/replay/memory.h"
 #include "tests/error_message.h"
 
 namespace lrmoe::replay {
@@ -78,6 +82,73 @@ TEST(Estimate, TheSmallestBudgetIsNoMoreThanWhatIsNeeded) {
   const Estimate e = estimate(options());
   EXPECT_LE(e.smallest_budget, fullest(e));
   EXPECT_GT(e.smallest_budget, 2 * 48 * std::int64_t{16} * 3 * 2048 * 768 * 2);
+}
+
+/// The plan of a run in that budget, made as a trainer makes it.
+plan::Plan run_within(const EstimateOptions& o, std::int64_t budget) {
+  plan::StrategyOptions own = o.strategy;
+  own.memory = {budget, 1, 64, memory_model(o.strategy, o.shape, 1)};
+  own.memory.model.activations = o.strategy.lrmoe.activations;
+  const auto strategy = plan::make_strategy(own);
+  const plan::Cluster cluster{8, 128, 18, 8, 0};
+  const plan::Counts demand(8, 128, 4096 * 8 / 128);
+  const auto placement = strategy->place(cluster, demand, strategy->initial(cluster));
+  return strategy->route({cluster, demand, placement});
+}
+
+TEST(Estimate, InABudgetItSaysWhatThePlannerWouldGiveUp) {
+  EstimateOptions o = options();
+  o.layers_in_flight = 1;  // so that tokens count beside the weights
+  EXPECT_FALSE(estimate(o).within.has_value());
+  o.budget = std::int64_t{400} << 30;
+  const Estimate roomy = estimate(o);
+  ASSERT_TRUE(roomy.within.has_value());
+  EXPECT_EQ(roomy.within->notes, std::vector<std::string>());
+  EXPECT_EQ(roomy.within->slots, 18);
+  EXPECT_EQ(roomy.within->bytes, fullest(roomy));  // the planner counts as the table does
+  EXPECT_NE(to_text(roomy).find("nothing is given up"), std::string::npos);
+
+  int most_chunks = 1;
+  std::int64_t budget = 0;
+  for (budget = roomy.within->bytes - 1; budget > 0; budget -= budget / 32) {
+    o.budget = budget;
+    const Estimate e = estimate(o);
+    const WithinBudget& w = *e.within;
+    if (!w.refused.empty()) {
+      break;
+    }
+    const plan::Plan plan = run_within(o, budget);
+    EXPECT_EQ(std::vector<std::string>(
+                  w.notes.end() - static_cast<std::ptrdiff_t>(plan.notes.size()), w.notes.end()),
+              plan.notes);
+    EXPECT_EQ(w.notes.size(), plan.notes.size() + (w.slots < 18 ? 1 : 0));
+    EXPECT_EQ(w.activations, plan.activations);
+    EXPECT_EQ(w.chunks, plan.chunks);
+    EXPECT_EQ(w.kept, plan::total_pairs(plan.quota));
+    EXPECT_LE(w.bytes, budget);
+    EXPECT_FALSE(w.notes.empty());
+    for (const std::string& note : w.notes) {
+      EXPECT_NE(to_text(e).find("note: " + note), std::string::npos);
+    }
+    most_chunks = std::max(most_chunks, w.chunks);
+    EXPECT_EQ(to_json(e)["within_budget"]["notes"], w.notes);
+  }
+  EXPECT_GT(most_chunks, 1);
+
+  // The end: the run's own error, and the budget that it names does.
+  o.budget = budget;
+  const std::string refused = estimate(o).within->refused;
+  EXPECT_EQ(refused, testing::message_of<InputError>([&] { run_within(o, budget); }));
+  const std::string words = "smallest budget that would do: ";
+  ASSERT_NE(refused.find(words), std::string::npos) << refused;
+  o.budget = std::stoll(refused.substr(refused.find(words) + words.size()));
+  EXPECT_EQ(estimate(o).within->refused, "");
+  EXPECT_LE(estimate(o).within->kept, roomy.kept);
+  --o.budget;
+  EXPECT_NE(estimate(o).within->refused, "");
+  // Others do not plan within a budget.
+  o.strategy.name = "symi";
+  EXPECT_FALSE(estimate(o).within.has_value());
 }
 
 TEST(Estimate, JsonAndTextSayWhatWasAssumed) {
