@@ -55,7 +55,7 @@ void add_selection_options(CLI::App& command, SelectionArguments& arguments) {
   command.add_option("--mode", arguments.mode, "sampled (default) or top")->type_name("MODE");
   command
       .add_option("--activations", arguments.activations,
-                  "keep (default) or recompute, of every strategy")
+                  "keep (default), recompute or quota, of every strategy")
       ->type_name("MODE");
 }
 

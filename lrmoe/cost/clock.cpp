@@ -1,11 +1,9 @@
 #include "lrmoe/cost/clock.h"
 
-#include <cmath>
+#include <algorithm>
 #include <numeric>
-#include <string>
 
 #include "lrmoe/base/error.h"
-#include "lrmoe/base/names.h"
 #include "lrmoe/cost/kernels.h"
 #include "lrmoe/cost/ranks.h"
 
@@ -40,6 +38,9 @@ void check_work(const RankWork& ranks) {
                               &w.backward_pairs}) {
       LRMOE_ASSERT(table->size() == ranks.size(), "the clock needs a count for every rank");
     }
+    LRMOE_ASSERT(w.again_rows.empty() || w.again_rows.size() == ranks.size(),
+                 "the clock needs a count for every rank");
+    LRMOE_ASSERT(w.chunks >= 1 && w.chunks == ranks[0].chunks, "ranks differ in chunks");
   }
 }
 
@@ -87,6 +88,18 @@ class Pricer {
     return measured() ? 0.0 : memory_seconds(bytes, options_.profile);
   }
 
+  /// What each row of the run stands for in one chunk.
+  double scale_of(const RankWork& ranks) const {
+    return options_.scale / static_cast<double>(ranks[0].chunks);
+  }
+
+  template <class Bytes>
+  void exchange(LayerCost& cost, double SentBytes::*pass, const Bytes& bytes) {
+    const Ranks::Result result = ranks_.exchange(bytes);
+    cost.seconds.exchange += result.seconds;
+    cost.bytes.*pass += result.sent;
+  }
+
   /// All ranks' work of one kind; the longest rank's seconds.
   template <class Work>
   double compute(const Work& seconds_of) {
@@ -101,21 +114,38 @@ class Pricer {
 
   void forward(std::size_t layer, const RankWork& ranks, LayerCost& cost) {
     const double start = ranks_.latest();
-    const double s = options_.scale;
-    const auto work = [&](int r) -> const LayerWork& { return ranks[static_cast<std::size_t>(r)]; };
-    const auto exchange = [&](const auto& bytes) {
-      const Ranks::Result result = ranks_.exchange(bytes);
-      cost.seconds.exchange += result.seconds;
-      cost.bytes.forward += result.sent;
-    };
     const double demand =
         layer < work_.optimizer.size() ? work_.optimizer[layer].experts : options_.shape.experts;
-    exchange([&](int, int) { return kCount * demand; });
-    cost.seconds.plan += compute([&](int r) { return plan_seconds(work(r)); });
+    exchange(cost, &SentBytes::forward, [&](int, int) { return kCount * demand; });
+    cost.seconds.plan +=
+        compute([&](int r) { return plan_seconds(ranks[static_cast<std::size_t>(r)]); });
     fetch(ranks, cost);
+    divide(ranks, cost, &SentBytes::forward);
+    for (std::int64_t chunk = 0; chunk < ranks[0].chunks; ++chunk) {
+      forward_chunk(ranks, cost);
+    }
+    cost.seconds.forward += ranks_.latest() - start;
+  }
+
+  /// In chunks, the sources say how each instance's pairs divide.
+  void divide(const RankWork& ranks, LayerCost& cost, double SentBytes::*pass) {
+    if (ranks[0].chunks > 1) {
+      exchange(cost, pass, [&](int, int b) {
+        const LayerWork& w = ranks[static_cast<std::size_t>(b)];
+        return kCount * static_cast<double>(w.chunks) *
+               static_cast<double>(w.forward_gemm_rows.size());
+      });
+    }
+  }
+
+  /// One chunk, a whole pass where there is only one.
+  void forward_chunk(const RankWork& ranks, LayerCost& cost) {
+    const double s = scale_of(ranks);
+    const auto work = [&](int r) -> const LayerWork& { return ranks[static_cast<std::size_t>(r)]; };
+    const auto send = [&](const auto& bytes) { exchange(cost, &SentBytes::forward, bytes); };
     compute([&](int r) { return memory(2 * s * sum(work(r).forward_rows) * row_); });
-    exchange([&](int, int) { return kCount; });
-    exchange([&](int a, int b) {
+    send([&](int, int) { return kCount; });
+    send([&](int a, int b) {
       return s *
              (at(work(a).forward_rows, b) * row_ + at(work(a).forward_pairs, b) * kDispatchPair);
     });
@@ -129,7 +159,7 @@ class Pricer {
     for (const LayerWork& home : ranks) {
       all_pairs.push_back(sum(home.forward_pairs));
     }
-    exchange([&](int a, int b) {
+    send([&](int a, int b) {
       const LayerWork& home = work(b);
       const double pairs = all_pairs[static_cast<std::size_t>(b)];
       const double statistics =
@@ -139,7 +169,6 @@ class Pricer {
     });
     compute(
         [&](int r) { return memory(s * (sum(work(r).combine_rows) + tokens(work(r))) * row_); });
-    cost.seconds.forward += ranks_.latest() - start;
   }
 
   /// In-step placement: every shard sends its part of an instance's weights to the
@@ -160,13 +189,13 @@ class Pricer {
     }
   }
 
-  /// From the arrival of x to the leaving of the combined rows.
+  /// From the arrival of a chunk's x to the leaving of the combined rows.
   double forward_experts(const RankWork& ranks, int r) const {
     const LayerWork& w = ranks[static_cast<std::size_t>(r)];
     if (measured()) {
-      return cpu_seconds(w, true);
+      return cpu_seconds(w, true) / static_cast<double>(w.chunks);
     }
-    const double s = options_.scale;
+    const double s = scale_of(ranks);
     const double pairs = s * sum(w.forward_gemm_rows);
     double returned = 0;
     for (const LayerWork& home : ranks) {
@@ -174,68 +203,81 @@ class Pricer {
     }
     return memory(2 * pairs * row_) +  // rows to pairs
            gemm_seconds(Pass::forward, w.forward_gemm_rows, s, options_.profile, options_.shape) +
-           memory(3 * pairs * wide_) +         // a = silu(g) u
+           memory(3 * pairs * wide_) +  // a = silu(g) u
+           memory(2 * s * static_cast<double>(w.cached_pairs) * (row_ + 2 * wide_)) +
            memory((pairs + returned) * row_);  // the weighted sum of a token's pairs
   }
 
   void backward(const RankWork& ranks, LayerCost& cost) {
     const double start = ranks_.latest();
-    const double s = options_.scale;
-    const auto work = [&](int r) -> const LayerWork& { return ranks[static_cast<std::size_t>(r)]; };
-    const auto exchange = [&](const auto& bytes) {
-      const Ranks::Result result = ranks_.exchange(bytes);
-      cost.seconds.exchange += result.seconds;
-      cost.bytes.backward += result.sent;
-    };
-    const auto rows_per_token = [](const LayerWork& w) { return w.recompute ? 2.0 : 1.0; };
     bool selected = false;  // then the receivers do not know the counts
     for (const LayerWork& w : ranks) {
       selected = selected || w.backward_pairs != w.forward_pairs;
     }
-    cost.seconds.select += compute([&](int r) { return select_seconds(work(r)); });
+    cost.seconds.select +=
+        compute([&](int r) { return select_seconds(ranks[static_cast<std::size_t>(r)]); });
+    if (selected) {
+      divide(ranks, cost, &SentBytes::backward);
+    }
+    for (std::int64_t chunk = 0; chunk < ranks[0].chunks; ++chunk) {
+      backward_chunk(ranks, cost, selected);
+    }
+    cost.seconds.backward += ranks_.latest() - start;
+  }
+
+  void backward_chunk(const RankWork& ranks, LayerCost& cost, bool selected) {
+    const double s = scale_of(ranks);
+    const auto work = [&](int r) -> const LayerWork& { return ranks[static_cast<std::size_t>(r)]; };
+    const auto send = [&](const auto& bytes) { exchange(cost, &SentBytes::backward, bytes); };
     compute([&](int r) {
-      return memory(2 * s * sum(work(r).backward_rows) * rows_per_token(work(r)) * row_);
+      const LayerWork& w = work(r);
+      const double again =
+          w.recompute ? sum(w.backward_rows) : sum(w.again_rows);  // rows of x beside delta's
+      return memory(2 * s * (sum(w.backward_rows) + again) * row_);
     });
     if (selected) {
-      exchange([](int, int) { return kCount; });
+      send([](int, int) { return kCount; });
     }
-    exchange([&](int a, int b) {
-      return s * (at(work(a).backward_rows, b) * rows_per_token(work(a)) * row_ +
-                  at(work(a).backward_pairs, b) * kBackwardPair);
+    send([&](int a, int b) {
+      const LayerWork& w = work(a);
+      const double again = w.recompute            ? at(w.backward_rows, b)
+                           : w.again_rows.empty() ? 0.0
+                                                  : at(w.again_rows, b);
+      return s *
+             ((at(w.backward_rows, b) + again) * row_ + at(w.backward_pairs, b) * kBackwardPair);
     });
     compute([&](int r) { return backward_experts(ranks, r); });
-    exchange([&](int a, int b) {
+    send([&](int a, int b) {
       return s *
              (at(work(b).backward_rows, a) * row_ + at(work(b).backward_pairs, a) * kReturnPair);
     });
     compute(
         [&](int r) { return memory(s * (sum(work(r).backward_rows) + tokens(work(r))) * row_); });
-    cost.seconds.backward += ranks_.latest() - start;
   }
 
-  /// From the arrival of delta to the leaving of dx.
+  /// From the arrival of a chunk's delta to the leaving of dx.
   double backward_experts(const RankWork& ranks, int r) const {
     const LayerWork& w = ranks[static_cast<std::size_t>(r)];
     if (measured()) {
-      return cpu_seconds(w, false);
+      return cpu_seconds(w, false) / static_cast<double>(w.chunks);
     }
-    const double s = options_.scale;
+    const double s = scale_of(ranks);
     const double pairs = s * sum(w.backward_gemm_rows);
     double returned = 0;
     for (const LayerWork& home : ranks) {
       returned += s * at(home.backward_rows, r);
     }
-    // delta to pairs. Beside it x where it came again, or the kept pairs' x, g, u
+    // delta to pairs. Beside it x where it came again, and the kept pairs' x, g, u
     // where they are fewer than those that stayed here.
-    double gathered = 2 * pairs * row_;
-    if (w.recompute) {
-      gathered += 2 * pairs * row_;
-    } else if (sum(w.backward_gemm_rows) < sum(w.forward_gemm_rows)) {
-      gathered += 2 * pairs * (row_ + 2 * wide_);
+    const double again = w.recompute ? pairs : s * sum(w.again_gemm_rows);
+    double gathered = 2 * (pairs + again) * row_;
+    if (sum(w.backward_gemm_rows) < sum(w.forward_gemm_rows)) {
+      gathered += 2 * (pairs - again) * (row_ + 2 * wide_);
     }
     const Pass pass = w.recompute ? Pass::backward_recompute : Pass::backward;
     return memory(gathered) +
-           gemm_seconds(pass, w.backward_gemm_rows, s, options_.profile, options_.shape) +
+           gemm_seconds(pass, w.backward_gemm_rows, s, options_.profile, options_.shape,
+                        w.again_gemm_rows) +
            memory(6 * pairs * wide_) +  // r, g, u to dg, du and a
            memory((pairs + returned) * row_);
   }
@@ -364,57 +406,9 @@ int check_step(const StepWork& work) {
 
 }  // namespace
 
-Seconds& Seconds::operator+=(const Seconds& other) {
-  forward += other.forward;
-  backward += other.backward;
-  update += other.update;
-  exchange += other.exchange;
-  weight_exchange += other.weight_exchange;
-  scores += other.scores;
-  fetch += other.fetch;
-  plan += other.plan;
-  statistics += other.statistics;
-  select += other.select;
-  return *this;
-}
-
-SentBytes& SentBytes::operator+=(const SentBytes& other) {
-  forward += other.forward;
-  backward += other.backward;
-  weights += other.weights;
-  scores += other.scores;
-  return *this;
-}
-
 StepCost price_step(const StepWork& work, const ClockOptions& options) {
   const int ranks = check_step(work);
   return Pricer(work, options, ranks).run();
-}
-
-std::vector<std::vector<std::vector<LayerWork>>> by_layer(
-    std::span<const std::vector<LayerWork>> ranks, int micro_batches) {
-  LRMOE_ASSERT(!ranks.empty() && micro_batches > 0, "no ranks or no micro-batches");
-  const auto micros = static_cast<std::size_t>(micro_batches);
-  const std::size_t layers = ranks[0].size() / micros;
-  std::vector<std::vector<std::vector<LayerWork>>> out(layers,
-                                                       std::vector<std::vector<LayerWork>>(micros));
-  for (const std::vector<LayerWork>& rank : ranks) {
-    LRMOE_ASSERT(rank.size() == layers * micros, "a rank's work does not divide into layers");
-    for (std::size_t i = 0; i < rank.size(); ++i) {
-      out[i / micros][i % micros].push_back(rank[i]);
-    }
-  }
-  return out;
-}
-
-void check_clock(const ClockOptions& options) {
-  if (!(options.scale > 0) || !std::isfinite(options.scale)) {
-    throw InputError("[clock] scale must be a number above 0, not " + print_number(options.scale));
-  }
-  if (options.profile.measured && (options.shape.name != "own" || options.scale != 1)) {
-    throw InputError("[clock] profile '" + options.profile.name +
-                     "' prices measured seconds, so shape must be \"own\" and scale 1");
-  }
 }
 
 }  // namespace lrmoe::cost

@@ -35,23 +35,35 @@ double activation_bytes(Pass pass, const Shape& shape) {
 }
 
 double gemm_seconds(Pass pass, std::span<const std::int32_t> rows, double scale,
-                    const Profile& profile, const Shape& shape) {
+                    const Profile& profile, const Shape& shape,
+                    std::span<const std::int32_t> again) {
+  const auto more = [&shape](const auto& of) {
+    return of(Pass::backward_recompute, shape) - of(Pass::backward, shape);
+  };
   double seconds = 0;
   bool any = false;
-  for (const std::int32_t traced : rows) {
-    if (traced <= 0) {
+  bool any_again = false;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] <= 0) {
       continue;
     }
     any = true;
-    const double m = scale * traced;
-    const double compute =
-        m * flops_per_pair(pass, shape) / (profile.peak_flops * profile.efficiency(m));
-    const double memory =
-        (weight_bytes(pass, shape) + m * activation_bytes(pass, shape)) / profile.memory_bandwidth;
-    seconds += std::max(compute, memory);
+    const double m = scale * rows[i];
+    double compute = m * flops_per_pair(pass, shape) / (profile.peak_flops * profile.efficiency(m));
+    double bytes = weight_bytes(pass, shape) + m * activation_bytes(pass, shape);
+    if (i < again.size() && again[i] > 0) {
+      any_again = true;
+      const double h = scale * again[i];
+      compute += h * more(flops_per_pair) / (profile.peak_flops * profile.efficiency(h));
+      bytes += more(weight_bytes) + h * more(activation_bytes);
+    }
+    seconds += std::max(compute, bytes / profile.memory_bandwidth);
   }
   // Grouped kernels: two GEMMs forward, four backward, one to compute g and u again.
-  const double kernels = pass == Pass::forward ? 2 : pass == Pass::backward ? 4 : 5;
+  const double kernels = (pass == Pass::forward    ? 2
+                          : pass == Pass::backward ? 4
+                                                   : 5) +
+                         (any_again ? 1 : 0);
   return any ? seconds + kernels * profile.launch : 0.0;
 }
 

@@ -28,8 +28,11 @@ double activation_bytes(Pass pass, const Shape& shape);
 
 /// Seconds of the grouped GEMMs: each expert takes the longer of its FLOPs, at
 /// the efficiency of its rows, and its bytes. `rows` are multiplied by `scale`.
+/// `again`: of a backward pass, each expert's rows for which g and u are made again, or
+/// empty for none.
 double gemm_seconds(Pass pass, std::span<const std::int32_t> rows, double scale,
-                    const Profile& profile, const Shape& shape);
+                    const Profile& profile, const Shape& shape,
+                    std::span<const std::int32_t> again = {});
 
 /// Seconds of a kernel that reads and writes so many bytes; 0 for none.
 double memory_seconds(double bytes, const Profile& profile);

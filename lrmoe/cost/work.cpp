@@ -22,6 +22,10 @@ void visit(Work& w, Archive&& archive) {
   archive(w.backward_gemm_rows);
   archive(w.zero_pairs);
   archive(w.recompute);
+  archive(w.again_rows);
+  archive(w.again_gemm_rows);
+  archive(w.cached_pairs);
+  archive(w.chunks);
   archive(w.plan_cells);
   archive(w.fetched_instances);
   archive(w.scored_pairs);

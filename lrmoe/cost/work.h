@@ -23,6 +23,11 @@ struct LayerWork {
   std::vector<std::int32_t> backward_gemm_rows;  // [instances here]
   std::int64_t zero_pairs = 0;  // kept pairs that came here and were skipped: their delta is zero
   bool recompute = false;       // x travels again, g and u are computed again
+  // Activation mode quota: what was not in the cache is done again. Empty: nothing.
+  std::vector<std::int32_t> again_rows;       // [R] x rows sent again
+  std::vector<std::int32_t> again_gemm_rows;  // [instances here] pairs whose g and u are made again
+  std::int64_t cached_pairs = 0;              // here, whose x, g and u went to the cache
+  std::int64_t chunks = 1;      // parts of the tokens in which both passes ran, one after the other
   std::int64_t plan_cells = 0;  // R * E where a planner split the demand; 0: nothing planned
   std::int64_t fetched_instances = 0;  // whose weights came within the step, before the GEMMs
   std::int64_t scored_pairs = 0;       // of this rank, scored and selected among; 0: all kept

@@ -13,6 +13,7 @@
 
 #include "lrmoe/moe/dispatch.h"
 #include "lrmoe/moe/expert_slots.h"
+#include "lrmoe/plan/pairs.h"
 #include "lrmoe/plan/rank_plan.h"
 #include "lrmoe/plan/types.h"
 
@@ -37,12 +38,6 @@ class CacheRoom {
   std::vector<Instance> instances_;  // by slot
 };
 
-/// Assigns the kept pairs to the routes of this source. Where a pair was cached, its
-/// own instance has it first; what is left fills the routes in order of rank.
-///   experts: [T * k], expert_count for pairs that are not kept; home: [T * k] the rank
-///   that has the pair cached, or -1.
-RoutedPairs route_cached(std::span<const std::int64_t> experts, int expert_count,
-                         std::span<const plan::Route> routes_of_source, int ranks,
-                         std::span<const std::int32_t> home);
+using plan::route_cached;
 
 }  // namespace lrmoe::moe

@@ -135,8 +135,9 @@ Inputs cached_inputs(const ExpertsState& s, Chunk& chunk, Wire& wire, const at::
       flag_rows(d.row, (travelled < 0).nonzero().flatten(), d.row_begin.numel() - 1);
   const at::Tensor sent =
       x.index_select(0, d.row_token.index_select(0, out_flags.nonzero().flatten()));
-  const at::Tensor arrived = wire.send(sent, count_by_rank(out_flags, d.send_rows),
-                                       count_by_rank(in_flags, d.receive_rows));
+  const std::vector<std::int64_t> leaving = count_by_rank(out_flags, d.send_rows);
+  const at::Tensor arrived = wire.send(sent, leaving, count_by_rank(in_flags, d.receive_rows));
+  add_counts(s.call.work->again_rows, leaving);
 
   Inputs in;
   in.gate_up = at::empty({kept.place.numel(), chunk.gate_up.size(1)}, x.options());
@@ -161,6 +162,7 @@ Inputs cached_inputs(const ExpertsState& s, Chunk& chunk, Wire& wire, const at::
     groups.push_back({group.slot, begin, end});
     begin = end;
   }
+  add_rows(s.call.work->again_gemm_rows, groups);
   in.gate_up.index_copy_(
       0, miss, grouped_linear(arrived.index_select(0, miss_row), s.gate_up_weight(), groups));
   in.rows = at::cat({chunk.rows, arrived});

@@ -73,6 +73,7 @@ void cache_likely(ExpertsState& s, Chunk& chunk, Wire& wire, const at::Tensor& a
   const at::Tensor bits = cached.to(at::kByte).index_select(0, d.place);
   const at::Tensor home = wire.send(bits, d.receive_pairs, d.send_pairs);
   s.call.work->statistics_bytes += home.numel();
+  s.call.work->cached_pairs += cached.sum().item<std::int64_t>();
   const auto first = static_cast<std::size_t>(chunk.tokens.begin * s.top_k);
   std::size_t next = 0;
   const auto* bit = home.const_data_ptr<std::uint8_t>();
@@ -238,6 +239,7 @@ at::Tensor experts_forward(ExpertsState& s, const at::Tensor& x, const at::Tenso
     work.backward_gemm_rows.assign(work.forward_gemm_rows.size(), 0);
   }
   work.recompute = s.recomputes();
+  work.chunks = plan.chunks;
   work.forward_bytes += wire.bytes();
   work.exchange_seconds += wire.time().wall;
   work.forward_cpu_seconds += cpu.seconds() - wire.time().cpu;

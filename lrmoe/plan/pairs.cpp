@@ -135,4 +135,53 @@ std::vector<std::int64_t> kept_experts(std::span<const std::int64_t> experts, in
   return kept;
 }
 
+RoutedPairs route_cached(std::span<const std::int64_t> experts, int expert_count,
+                         std::span<const Route> routes_of_source, int ranks,
+                         std::span<const std::int32_t> home) {
+  std::vector<std::vector<std::int64_t>> of_expert(static_cast<std::size_t>(expert_count) + 1);
+  for (std::size_t i = 0; i < experts.size(); ++i) {
+    of_expert[static_cast<std::size_t>(experts[i])].push_back(static_cast<std::int64_t>(i));
+  }
+  // By destination; an expert's routes stand side by side.
+  std::vector<std::vector<std::int64_t>> to_rank(static_cast<std::size_t>(ranks));
+  for (std::size_t first = 0; first < routes_of_source.size();) {
+    const std::int32_t expert = routes_of_source[first].expert;
+    std::size_t last = first;
+    while (last < routes_of_source.size() && routes_of_source[last].expert == expert) {
+      ++last;
+    }
+    const auto routes = routes_of_source.subspan(first, last - first);
+    first = last;
+    std::vector<std::vector<std::int64_t>> filled(routes.size());
+    std::vector<std::int64_t> left;
+    for (const std::int64_t pair : of_expert[static_cast<std::size_t>(expert)]) {
+      const auto at_home =
+          std::ranges::find(routes, home[static_cast<std::size_t>(pair)], &Route::rank);
+      const auto i = static_cast<std::size_t>(at_home - routes.begin());
+      if (i < routes.size() && static_cast<std::int32_t>(filled[i].size()) < routes[i].pairs) {
+        filled[i].push_back(pair);
+      } else {
+        left.push_back(pair);
+      }
+    }
+    auto next = left.begin();
+    for (std::size_t i = 0; i < routes.size(); ++i) {
+      while (static_cast<std::int32_t>(filled[i].size()) < routes[i].pairs) {
+        LRMOE_ASSERT(next != left.end(), "a split routes more pairs than there are");
+        filled[i].push_back(*next++);
+      }
+      std::sort(filled[i].begin(), filled[i].end());
+      auto& out = to_rank[static_cast<std::size_t>(routes[i].rank)];
+      out.insert(out.end(), filled[i].begin(), filled[i].end());
+    }
+    LRMOE_ASSERT(next == left.end(), "a split routes fewer pairs than are kept");
+  }
+  RoutedPairs out;
+  for (const auto& pairs : to_rank) {
+    out.pair.insert(out.pair.end(), pairs.begin(), pairs.end());
+    out.per_rank.push_back(static_cast<std::int64_t>(pairs.size()));
+  }
+  return out;
+}
+
 }  // namespace lrmoe::plan

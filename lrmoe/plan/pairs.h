@@ -46,4 +46,12 @@ RoutedPairs kept_in_place(const RoutedPairs& pairs, std::span<const float> weigh
 std::vector<std::int64_t> kept_experts(std::span<const std::int64_t> experts, int expert_count,
                                        std::span<const float> weight);
 
+/// Activation mode quota: assigns the kept pairs to the routes of this source. Where a pair was
+/// cached, its own instance has it first; what is left fills the routes in order of rank.
+///   experts: [T * k], expert_count for pairs that are not kept; home: [T * k] the rank
+///   that has the pair cached, or -1.
+RoutedPairs route_cached(std::span<const std::int64_t> experts, int expert_count,
+                         std::span<const Route> routes_of_source, int ranks,
+                         std::span<const std::int32_t> home);
+
 }  // namespace lrmoe::plan

@@ -5,6 +5,7 @@
 #include "lrmoe/base/text_table.h"
 #include "lrmoe/plan/memory.h"
 #include "lrmoe/replay/estimate.h"
+#include "lrmoe/replay/memory.h"
 
 namespace lrmoe::replay {
 namespace {
@@ -15,21 +16,6 @@ Json terms_json(const plan::MemoryTerms& terms) {
   return {{"weights", terms.weights},         {"gradients", terms.gradients},
           {"activations", terms.activations}, {"buffers", terms.buffers},
           {"workspace", terms.workspace},     {"total", terms.total()}};
-}
-
-const char* activations_name(plan::Activations activations) {
-  switch (activations) {
-    case plan::Activations::keep:
-      return "keep";
-    case plan::Activations::recompute:
-      return "recompute";
-    case plan::Activations::quota:
-      return "quota";
-  }
-  return "";
-}
-const char* activations_name(const Estimate& e) {
-  return activations_name(e.options.strategy.lrmoe.activations);
 }
 
 std::string chunks_text(int chunks) {
@@ -53,10 +39,11 @@ std::string head(const Estimate& e) {
          std::to_string(s.width) + ", top " + std::to_string(s.top_k) + ", hidden " +
          std::to_string(s.hidden) + ", " + std::to_string(s.element_bytes) + " bytes an element\n" +
          o.strategy.name + " on " + std::to_string(o.ranks) + " ranks with " +
-         std::to_string(e.slots) + " slots, activations " + activations_name(e) + ", " +
-         chunks_text(o.chunks) + "; " + with_commas(o.tokens) + " tokens a step, " +
-         with_commas(o.tokens / o.ranks) + " a rank; " + with_commas(e.kept) + " of " +
-         with_commas(e.routed) + " pairs a layer kept\n" + "assumed: every rank routes alike, " +
+         std::to_string(e.slots) + " slots, activations " +
+         name_of(e.options.strategy.lrmoe.activations) + ", " + chunks_text(o.chunks) + "; " +
+         with_commas(o.tokens) + " tokens a step, " + with_commas(o.tokens / o.ranks) +
+         " a rank; " + with_commas(e.kept) + " of " + with_commas(e.routed) +
+         " pairs a layer kept\n" + "assumed: every rank routes alike, " +
          (o.imbalance == 1
               ? std::string("all experts have as many pairs")
               : "the fullest expert has " + print_number(o.imbalance) + " times the mean") +
@@ -90,10 +77,9 @@ std::string within_lines(const WithinBudget& w, const Estimate& e) {
     return "a run would be refused: " + w.refused + "\n";
   }
   std::string text = "the planner, in that budget: " + std::to_string(w.slots) + " of " +
-                     std::to_string(e.slots) + " slots, activations " +
-                     activations_name(w.activations) + ", " + chunks_text(w.chunks) + ", " +
-                     with_commas(w.kept) + " pairs a layer kept; " + print_size(w.bytes) +
-                     " on the fullest rank";
+                     std::to_string(e.slots) + " slots, activations " + name_of(w.activations) +
+                     ", " + chunks_text(w.chunks) + ", " + with_commas(w.kept) +
+                     " pairs a layer kept; " + print_size(w.bytes) + " on the fullest rank";
   text += w.notes.empty() ? "; nothing is given up\n" : "\n";
   for (const std::string& note : w.notes) {
     text += "note: " + note + "\n";
@@ -107,7 +93,7 @@ Json within_json(const WithinBudget& w) {
   }
   return {{"planned", true},
           {"slots", w.slots},
-          {"activations", activations_name(w.activations)},
+          {"activations", name_of(w.activations)},
           {"chunks", w.chunks},
           {"kept_pairs", w.kept},
           {"bytes", w.bytes},
@@ -155,7 +141,7 @@ Json to_json(const Estimate& e) {
           {"top_k", o.shape.top_k},
           {"tokens", o.tokens},
           {"imbalance", o.imbalance},
-          {"activations", activations_name(e)},
+          {"activations", name_of(e.options.strategy.lrmoe.activations)},
           {"chunks", o.chunks},
           {"layers_in_flight", o.layers_in_flight},
           {"routed_pairs", e.routed},

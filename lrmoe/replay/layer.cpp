@@ -9,6 +9,7 @@
 #include "lrmoe/plan/pairs.h"
 #include "lrmoe/plan/selection.h"
 #include "lrmoe/plan/tables.h"
+#include "lrmoe/replay/cache.h"
 
 namespace lrmoe::replay {
 namespace {
@@ -45,9 +46,8 @@ class RowCounter {
   std::vector<std::int32_t> seen_;  // [T] the last rank that the token was counted for
 };
 
-/// [R][instances] pairs of every rank's grouped GEMM, in order of slot.
-std::vector<std::vector<std::int32_t>> gemm_rows(const plan::Plan& plan, const plan::Split& split) {
-  const plan::Loads loads = plan::expert_loads(split, plan.cluster.experts, plan.cluster.ranks);
+/// [R][instances] pairs of every rank's grouped GEMM, in order of slot, from [E, R].
+std::vector<std::vector<std::int32_t>> gemm_rows(const plan::Plan& plan, const plan::Loads& loads) {
   std::vector<std::vector<std::int32_t>> rows(static_cast<std::size_t>(plan.cluster.ranks));
   for (int r = 0; r < plan.cluster.ranks; ++r) {
     const auto slots = plan.placement.row(r);
@@ -60,10 +60,11 @@ std::vector<std::vector<std::int32_t>> gemm_rows(const plan::Plan& plan, const p
   return rows;
 }
 
-/// One source's kept pairs, by destination; its part of the variance.
+/// One source's kept pairs, by destination; its part of the variance. home: where its
+/// pairs are cached, or empty.
 plan::RoutedPairs select_kept(const plan::Plan& plan, int rank, const Source& source,
                               const plan::RoutedPairs& pairs, const LayerSettings& settings,
-                              cost::LayerWork& work) {
+                              std::span<const std::int32_t> home, cost::LayerWork& work) {
   const std::vector<std::uint8_t> listed = shortlist(settings.options, source);
   const auto cells = plan::cells_of(plan, rank);
   const std::vector<std::int32_t> cell_of_pair =
@@ -81,10 +82,32 @@ plan::RoutedPairs select_kept(const plan::Plan& plan, int rank, const Source& so
   }
   if (plan.activations != plan::Activations::keep) {
     const int experts = plan.cluster.experts;
-    return plan::route_pairs(plan::kept_experts(source.experts, experts, weight), experts,
-                             plan::routes_of(plan.backward, rank), plan.cluster.ranks);
+    const int ranks = plan.cluster.ranks;
+    const std::vector<std::int64_t> kept = plan::kept_experts(source.experts, experts, weight);
+    const auto routes = plan::routes_of(plan.backward, rank);
+    return home.empty() ? plan::route_pairs(kept, experts, routes, ranks)
+                        : plan::route_cached(kept, experts, routes, ranks, home);
   }
   return plan::kept_in_place(pairs, weight);
+}
+
+/// The kept pairs that are not cached where they go; `again` [E, R] counts them.
+plan::RoutedPairs not_cached(const plan::RoutedPairs& kept, const Source& source,
+                             std::span<const std::int32_t> home, plan::Loads& again) {
+  plan::RoutedPairs out;
+  auto next = kept.pair.begin();
+  for (std::size_t rank = 0; rank < kept.per_rank.size(); ++rank) {
+    out.per_rank.push_back(0);
+    for (const auto end = next + kept.per_rank[rank]; next != end; ++next) {
+      const auto i = static_cast<std::size_t>(*next);
+      if (home[i] != static_cast<std::int32_t>(rank)) {
+        out.pair.push_back(*next);
+        ++out.per_rank.back();
+        ++again.at(static_cast<int>(source.experts[i]), static_cast<int>(rank));
+      }
+    }
+  }
+  return out;
 }
 
 void learn(const Source& source, const plan::RoutedPairs& pairs,
@@ -102,8 +125,14 @@ std::vector<cost::LayerWork> count(const plan::Strategy& strategy, const plan::P
                                    plan::ScoreHistogram* histogram) {
   const plan::Cluster& cluster = plan.cluster;
   const bool scored = !plan.keep_all || plan.score;
-  const auto forward_gemm = gemm_rows(plan, plan.forward);
-  const auto backward_gemm = plan.keep_all ? forward_gemm : gemm_rows(plan, plan.backward);
+  const auto loads = [&](const plan::Split& split) {
+    return plan::expert_loads(split, cluster.experts, cluster.ranks);
+  };
+  const auto forward_gemm = gemm_rows(plan, loads(plan.forward));
+  const auto backward_gemm = plan.keep_all ? forward_gemm : gemm_rows(plan, loads(plan.backward));
+  const bool caches = plan.activations == plan::Activations::quota && !plan.keep_all;
+  const CachedPairs cached = caches ? cache_likely(plan, sources, settings.options) : CachedPairs();
+  plan::Loads again(cluster.experts, cluster.ranks);  // pairs computed again
   std::vector<cost::LayerWork> works;
   for (int r = 0; r < cluster.ranks; ++r) {
     const auto i = static_cast<std::size_t>(r);
@@ -120,7 +149,8 @@ std::vector<cost::LayerWork> count(const plan::Strategy& strategy, const plan::P
     const bool outputs =
         !plan.keep_all && settings.options.router_gradient == plan::RouterGradient::exact;
     work.combine_rows = outputs ? work.forward_pairs : work.forward_rows;
-    work.recompute = plan.activations != plan::Activations::keep;
+    work.recompute = plan.activations == plan::Activations::recompute;
+    work.chunks = plan.chunks;
     if (strategy.selection() != nullptr) {
       work.plan_cells = std::int64_t{cluster.ranks} * cluster.experts;
     }
@@ -136,11 +166,25 @@ std::vector<cost::LayerWork> count(const plan::Strategy& strategy, const plan::P
       work.backward_rows = work.forward_rows;
       work.backward_pairs = work.forward_pairs;
     } else {
-      const plan::RoutedPairs kept = select_kept(plan, r, source, pairs, settings, work);
+      const std::span<const std::int32_t> home =
+          caches ? std::span(cached.home[i]) : std::span<const std::int32_t>();
+      const plan::RoutedPairs kept = select_kept(plan, r, source, pairs, settings, home, work);
       work.backward_rows = rows.count(kept);
       work.backward_pairs = to_int32(kept.per_rank);
+      if (caches) {
+        work.again_rows = rows.count(not_cached(kept, source, home, again));
+        work.cached_pairs = cached.on_rank[i];
+        // A byte per pair says whether it is cached.
+        work.statistics_bytes += static_cast<std::int64_t>(source.experts.size());
+      }
     }
     work.backward_gemm_rows = backward_gemm[i];
+  }
+  if (caches) {
+    const auto again_gemm = gemm_rows(plan, again);
+    for (std::size_t r = 0; r < works.size(); ++r) {
+      works[r].again_gemm_rows = again_gemm[r];
+    }
   }
   return works;
 }

@@ -26,28 +26,6 @@ std::vector<std::int32_t> used_slots(const plan::Placement& placement) {
   return used;
 }
 
-/// A step in chunks: each is priced as a step of its part of the tokens; planning and
-/// fetching are done once.
-cost::StepCost price(const cost::StepWork& work, cost::ClockOptions clock, int chunks) {
-  clock.scale /= chunks;
-  cost::StepCost cost = cost::price_step(work, clock);
-  const auto repeat = [chunks](cost::LayerCost& c) {
-    const double n = chunks;
-    c.seconds.forward = n * c.seconds.forward - (n - 1) * (c.seconds.plan + c.seconds.fetch);
-    c.seconds.backward *= n;
-    c.seconds.exchange *= n;
-    c.seconds.statistics *= n;
-    c.seconds.select *= n;
-    c.bytes.forward *= n;
-    c.bytes.backward *= n;
-  };
-  for (cost::LayerCost& layer : cost.layers) {
-    repeat(layer);
-  }
-  repeat(cost.total);
-  return cost;
-}
-
 /// The tables of all layers' rows and pairs, which a whole step is priced from.
 constexpr std::int64_t kTableBytes = std::int64_t{1} << 30;
 
@@ -160,7 +138,7 @@ class Runner {
       optimizer.next_instances = used_slots(state.placement);
     }
     work.optimizer.push_back(std::move(optimizer));
-    step_chunks_ = std::max(step_chunks_, run.plan.chunks);
+    result_.chunks = std::max(result_.chunks, run.plan.chunks);
     note_layer(step, layer, run, in_flight);
     work.layers.push_back({std::move(run.work)});
   }
@@ -189,12 +167,11 @@ class Runner {
   }
 
   void price_layers(const cost::StepWork& work) {
-    const cost::StepCost cost = price(work, options_.clock, step_chunks_);
+    const cost::StepCost cost = cost::price_step(work, options_.clock);
     const std::size_t first = result_.layers.size() - cost.layers.size();
     for (std::size_t i = 0; i < cost.layers.size(); ++i) {
       result_.layers[first + i].cost = cost.layers[i];
     }
-    result_.chunks = std::max(result_.chunks, step_chunks_);
     result_.total.seconds += cost.total.seconds;
     result_.total.bytes += cost.total.bytes;
   }
@@ -232,7 +209,6 @@ class Runner {
   bool in_step_ = false;  // each step's placement is its own, its weights fetched first
   LayerSettings settings_;
   std::vector<LayerState> states_;  // [layer]
-  int step_chunks_ = 1;             // a budget may ask for more than was given
   Result result_;
 };
 

@@ -64,10 +64,6 @@ Json against(const Report& report, const Result& result) {
   return out;
 }
 
-std::string activations(const Result& result) {
-  return result.entry.options.lrmoe.activations == plan::Activations::keep ? "keep" : "recompute";
-}
-
 Json result_json(const Report& report, const Result& r) {
   Json layers = Json::array();
   for (const LayerResult& l : r.layers) {
@@ -76,7 +72,7 @@ Json result_json(const Report& report, const Result& r) {
   const cost::Seconds& s = r.total.seconds;
   return {{"strategy", r.entry.label},
           {"slots", r.slots},
-          {"activations", activations(r)},
+          {"activations", name_of(r.entry.options.lrmoe.activations)},
           {"chunks", r.chunks},
           {"layers", std::move(layers)},
           {"total",

@@ -123,6 +123,10 @@ std::vector<LayerWork> some_work(std::size_t count) {
     w.backward_pairs = table(3);
     w.backward_gemm_rows = table(number() % 5);
     w.recompute = number() % 2 == 0;
+    w.again_rows = table(number() % 4);
+    w.again_gemm_rows = table(number() % 5);
+    w.cached_pairs = number();
+    w.chunks = number();
     w.plan_cells = number();
     w.fetched_instances = number();
     w.scored_pairs = number();

@@ -80,11 +80,30 @@ TEST(QuotaCache, GradientsAreThoseOfRecomputing) {
           EXPECT_LT(testing::relative_error(got.gate_up_grad, want.gate_up_grad), 1e-6);
           EXPECT_LT(testing::relative_error(got.down_grad, want.down_grad), 1e-6);
           std::int64_t got_bytes = 0, want_bytes = 0;
+          std::int64_t again = 0, computed = 0, cached_pairs = 0;
           for (std::size_t r = 0; r < got.work.size(); ++r) {
             got_bytes += got.work[r]->backward_bytes;
             want_bytes += want.work[r]->backward_bytes;
             EXPECT_EQ(got.work[r]->backward_gemm_rows, want.work[r]->backward_gemm_rows);
+            // What the clock is told of the cache.
+            EXPECT_EQ(got.work[r]->chunks, chunks);
+            EXPECT_FALSE(got.work[r]->recompute);
+            cached_pairs += got.work[r]->cached_pairs;
+            for (std::size_t i = 0; i < got.work[r]->again_gemm_rows.size(); ++i) {
+              EXPECT_LE(got.work[r]->again_gemm_rows[i], got.work[r]->backward_gemm_rows[i]);
+              again += got.work[r]->again_gemm_rows[i];
+            }
+            for (std::size_t i = 0; i < got.work[r]->again_rows.size(); ++i) {
+              EXPECT_LE(got.work[r]->again_rows[i], got.work[r]->backward_rows[i]);
+            }
+            for (const std::int32_t rows : got.work[r]->backward_gemm_rows) {
+              computed += rows;
+            }
           }
+          EXPECT_LE(cached_pairs, computed);
+          EXPECT_EQ(cached_pairs > 0, ratio < 1.0);
+          EXPECT_GE(again, ratio < 1.0 ? computed - cached_pairs : 0);
+          EXPECT_LT(again, computed);
           if (ranks > 1 && chunks == 1 && ratio < 1.0) {
             EXPECT_LT(got_bytes, want_bytes);  // x of cached pairs stays where it is
           }
