@@ -317,12 +317,6 @@ std::vector<MemoryTerms> memory_terms(const Plan& plan, const MemoryModel& model
   return terms;
 }
 
-std::vector<MemoryTerms> executed_terms(const Plan& plan, MemoryModel model) {
-  model.activations = plan.activations;
-  model.chunks = plan.chunks;
-  return memory_terms(plan, model);
-}
-
 std::vector<std::int64_t> kept_bytes(const Plan& plan, const MemoryModel& model) {
   const std::vector<Traffic> forward = traffic_of(plan, plan.forward);
   const std::vector<Traffic> backward = traffic_of(plan, plan.backward);

@@ -54,9 +54,6 @@ struct MemoryBudget {
   MemoryModel model;
 };
 
-/// memory_terms of the plan as it runs: with its own activation mode and chunks.
-std::vector<MemoryTerms> executed_terms(const Plan& plan, MemoryModel model);
-
 /// What stays on every rank between a micro-batch's forward and backward pass, [R]:
 /// activations, indices and gates, and what scoring needs. As many layers' as are in
 /// flight are there at once. Activation mode and chunks are the model's.

@@ -74,32 +74,26 @@ void StepCounts::note_plans(const moe::MoeLayer& layer, int index) {
 
 void StepCounts::add_memory(const moe::MoeLayer& layer, const plan::MemoryModel& model) {
   // One micro-batch after the other: their memory is the largest one's.
-  std::vector<plan::MemoryTerms> most;
+  const auto ranks = static_cast<std::size_t>(layer.cluster().ranks);
+  replay::LayerMemory most{std::vector<plan::MemoryTerms>(ranks), std::vector<std::int64_t>(ranks)};
   for (const plan::Plan& plan : layer.whole_plans()) {
-    const std::vector<plan::MemoryTerms> terms = plan::executed_terms(plan, model);
-    most.resize(terms.size());
-    for (std::size_t r = 0; r < terms.size(); ++r) {
-      most[r] = terms[r].total() > most[r].total() ? terms[r] : most[r];
+    const replay::LayerMemory memory = replay::memory_of(plan, model);
+    for (std::size_t r = 0; r < ranks; ++r) {
+      if (memory.terms[r].total() > most.terms[r].total()) {
+        most.terms[r] = memory.terms[r];
+        most.kept[r] = memory.kept[r];
+      }
     }
   }
-  memory_.resize(std::max(memory_.size(), most.size()));
-  for (std::size_t r = 0; r < most.size(); ++r) {
-    ranks_.back()[r].memory_bytes = most[r].total();
-    // What layers keep is there at once, buffers and workspace are one layer's at a time.
-    plan::MemoryTerms& sum = memory_[r];
-    sum.weights += most[r].weights;
-    sum.gradients += most[r].gradients;
-    sum.activations += most[r].activations;
-    if (most[r].buffers + most[r].workspace > sum.buffers + sum.workspace) {
-      sum.buffers = most[r].buffers;
-      sum.workspace = most[r].workspace;
-    }
+  for (std::size_t r = 0; r < ranks; ++r) {
+    ranks_.back()[r].memory_bytes = most.terms[r].total();
   }
+  memory_.add(most);
 }
 
 StepCounts::StepCounts(const model::Transformer& model, const GatheredWork& work,
                        const plan::MemoryModel& memory)
-    : layer_index_(model.layer_of()) {
+    : layer_index_(model.layer_of()), memory_(static_cast<int>(work.cpu.size())) {
   for (std::size_t i = 0; i < layer_index_.size(); ++i) {
     const moe::MoeLayer& layer = *model.moe_layers()[i];
     pairs_.push_back(count_pairs(layer));
@@ -174,7 +168,7 @@ void StepCounts::write_to(StepMetrics& metrics, comm::Communicator& communicator
   if (!pairs_.empty()) {
     // Each layer's by its own scores: their sizes differ from layer to layer.
     metrics.moe.added_variance = variance / static_cast<double>(pairs_.size());
-    metrics.memory = plan::fullest(memory_);
+    metrics.memory = plan::fullest(memory_.terms(1.0));
     metrics.moe.memory_peak_bytes = metrics.memory->total();
   }
   metrics.notes = notes_;

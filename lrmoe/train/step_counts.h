@@ -8,6 +8,7 @@
 #include "lrmoe/model/transformer.h"
 #include "lrmoe/optim/expert_optimizer.h"
 #include "lrmoe/plan/memory.h"
+#include "lrmoe/replay/memory.h"
 #include "lrmoe/train/metrics.h"
 #include "lrmoe/train/step_work.h"
 
@@ -61,7 +62,7 @@ class StepCounts {
   std::vector<Pairs> pairs_;  // per layer
   std::vector<Ranks> ranks_;  // per layer
   std::vector<LayerNote> notes_;
-  std::vector<plan::MemoryTerms> memory_;  // per rank, of all layers together
+  replay::LayersInFlight memory_;  // of all layers together
   std::int64_t update_bytes_ = 0;
   std::vector<double> update_seconds_;  // per layer
 };
