@@ -102,6 +102,25 @@ TEST(EstimateCommand, NamesConfigurationsAndBudgets) {
   EXPECT_EQ(estimate["ranks"], 4);
   EXPECT_EQ(estimate["strategy"], "symi");
   EXPECT_EQ(estimate["experts"], 16);
+  EXPECT_TRUE(estimate["within_budget"].is_null());
+  // The configuration's budget, and one that nothing fits.
+  lrmoe::write_file(folder / "b.toml",
+                    lrmoe::read_text(folder / "c.toml") + "[memory]\nbudget = \"8MB\"\n");
+  const Outcome tight =
+      lrmoe_in(folder, "estimate --model b.toml --strategy lrmoe --activations keep --json -");
+  ASSERT_EQ(tight.status, 0) << tight.error;
+  const Json within = Json::parse(tight.output);
+  EXPECT_EQ(within["budget"], 8000000);
+  EXPECT_FALSE(within["fits"].get<bool>());
+  EXPECT_TRUE(within["within_budget"]["planned"].get<bool>()) << tight.output;
+  EXPECT_LE(within["within_budget"]["bytes"].get<std::int64_t>(), 8000000);
+  ASSERT_FALSE(within["within_budget"]["notes"].empty());
+  EXPECT_NE(tight.error.find("note: to fit the memory budget of "), std::string::npos);
+  const Outcome refused =
+      lrmoe_in(folder, "estimate --model b.toml --strategy lrmoe --memory 1KiB");
+  EXPECT_EQ(refused.status, 0) << refused.error;
+  EXPECT_NE(refused.output.find("a run would be refused: [memory] budget = "), std::string::npos);
+  EXPECT_NE(refused.output.find("the smallest budget that would do: "), std::string::npos);
   const Outcome outcome = lrmoe_in(
       folder, "estimate --model deepseek-v3 --ranks 64 --tokens 262144 --memory 80GB --ratio 0.5");
   ASSERT_EQ(outcome.status, 0) << outcome.error;
