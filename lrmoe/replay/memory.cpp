@@ -45,7 +45,7 @@ void LayersInFlight::add(const LayerMemory& layer) {
     plan::MemoryTerms passing = terms;
     passing.weights = passing.gradients = 0;
     passing.activations = std::max<std::int64_t>(terms.activations - layer.kept[r], 0);
-    if (subtotal(passing) > subtotal(rank.passing)) {
+    if (passing.total() > rank.passing.total()) {
       rank.passing = passing;
     }
   }

@@ -67,7 +67,11 @@ TEST(Budget, StagesAreExecutedAndKeepAllStaysPlainTraining) {
       }
     }
     for (const StepMetrics& step : metrics) {
-      EXPECT_LE(step.moe.memory_peak_bytes, static_cast<std::int64_t>(whole * percent / 100));
+      // Each of the two layers is planned by itself, as if both were like it: where they
+      // differ, by half of the passing part of the one that needs more at most.
+      const std::int64_t passing = step.memory->buffers + step.memory->workspace;
+      EXPECT_LE(step.moe.memory_peak_bytes,
+                static_cast<std::int64_t>(whole * percent / 100) + passing / 2);
       EXPECT_TRUE(step.moe.retained_ratio == 1.0 || notes.find("a ratio of") != std::string::npos);
     }
   }
