@@ -149,6 +149,8 @@ class Swapper {
         far_pairs_(nodes_.far()),
         placement_(std::move(placement)),
         here_(placement_.rows, d.cluster.experts),
+        first_slot_(placement_.rows, d.cluster.experts, -1),
+        swaps_(placement_.cols),
         now_(seconds()) {
     for (int r = 0; r < placement_.rows; ++r) {
       for (const std::int32_t e : placement_.row(r)) {
@@ -169,26 +171,23 @@ class Swapper {
     collect();
     bool better = false;
     const auto fits = [this](const Swap& swap) { return this->fits(swap); };
-    const auto gone = [this](const Swap& swap) {
-      return here_.at(swap.r, swap.a) == 0 || here_.at(swap.s, swap.b) == 0;
-    };
-    const Table<std::uint8_t> began = here_;
+    const auto gone = [this](const Swap& swap) { return left_[swap.a] != 0 || left_[swap.b] != 0; };
     for (int tries = 64 + 4 * d_.cluster.ranks; tries > 0; --tries) {
       const Swap* swap = swaps_.next(fits, gone);
       if (swap == nullptr) {
         break;
       }
-      const Swap tried = *swap;
-      exchange(tried.r, tried.a, tried.s, tried.b);
+      const auto [r, a, s, b] = experts_of(*swap);
+      exchange(r, a, s, b);
       const double then = seconds();
       if (then < now_) {
         now_ = then;
         better = true;
-        if (began.at(tried.s, tried.a) != 0 || began.at(tried.r, tried.b) != 0) {
+        if (first_slot_.at(s, a) >= 0 || first_slot_.at(r, b) >= 0) {
           swaps_.bring_back();
         }
       } else {
-        exchange(tried.r, tried.b, tried.s, tried.a);
+        exchange(r, b, s, a);
       }
     }
     return better;
@@ -204,8 +203,9 @@ class Swapper {
   /// All swaps that leave fewer pairs far, by node pairs: what an expert's leaving
   /// changes is the same for all ranks of a node.
   void collect() {
+    begin_pass();
     struct Leaving {
-      int rank, slot;
+      std::uint32_t slot;  // among all ranks'
       std::int32_t expert;
       std::int64_t change;
     };
@@ -214,12 +214,10 @@ class Swapper {
     const auto list = [&](int from, int to, std::vector<Leaving>& out) {
       out.clear();
       const int end = std::min((from + 1) * width, d_.cluster.ranks);
-      for (int r = from * width; r < end; ++r) {
-        for (int slot = 0; slot < placement_.cols; ++slot) {
-          const std::int32_t e = placement_.at(r, slot);
-          if (e >= 0) {
-            out.push_back({r, slot, e, nodes_.change(e, from, to)});
-          }
+      for (int slot = from * width * placement_.cols; slot < end * placement_.cols; ++slot) {
+        const std::int32_t e = first_.values[at(slot)];
+        if (e >= 0) {
+          out.push_back({static_cast<std::uint32_t>(slot), e, nodes_.change(e, from, to)});
         }
       }
     };
@@ -235,8 +233,7 @@ class Swapper {
               // Hubs make up for some of the difference in work.
               const double more = work_[at(a.expert)] - work_[at(b.expert)];
               const double off = more > 0 ? more : -more;
-              swaps_.push({far_ * static_cast<double>(-change) - off / 8, a.rank, a.expert, b.rank,
-                           b.expert, a.slot, b.slot});
+              swaps_.push({far_ * static_cast<double>(-change) - off / 8, a.slot, b.slot});
             }
           }
         }
@@ -245,22 +242,59 @@ class Swapper {
     swaps_.finish();
   }
 
-  /// Whether it is still there to be made, and still leaves fewer pairs far.
-  bool fits(const Swap& swap) const {
-    const int from = node_of(d_.cluster, swap.r);
-    const int to = node_of(d_.cluster, swap.s);
-    return here_.at(swap.r, swap.a) != 0 && here_.at(swap.s, swap.b) != 0 &&
-           here_.at(swap.s, swap.a) == 0 && here_.at(swap.r, swap.b) == 0 &&
-           nodes_.change(swap.a, from, to) + nodes_.change(swap.b, to, from) < 0;
+  /// Rank r's expert a with rank s's expert b.
+  struct Experts {
+    int r;
+    std::int32_t a;
+    int s;
+    std::int32_t b;
+  };
+  Experts experts_of(const Swap& swap) const {
+    const auto slots = static_cast<std::uint32_t>(placement_.cols);
+    return {static_cast<int>(swap.a / slots), first_.values[swap.a],
+            static_cast<int>(swap.b / slots), first_.values[swap.b]};
   }
 
-  /// Rank r's expert a with rank s's expert b.
+  void begin_pass() {
+    first_ = placement_;
+    left_.assign(first_.values.size(), 0);
+    std::fill(first_slot_.values.begin(), first_slot_.values.end(), -1);
+    for (std::size_t i = 0; i < first_.values.size(); ++i) {
+      if (first_.values[i] >= 0) {
+        first_slot_.at(static_cast<int>(i) / first_.cols, first_.values[i]) =
+            static_cast<std::int32_t>(i);
+      }
+    }
+  }
+
+  /// Whether it is still there to be made, and still leaves fewer pairs far.
+  bool fits(const Swap& swap) const {
+    if (left_[swap.a] != 0 || left_[swap.b] != 0) {
+      return false;
+    }
+    const auto [r, a, s, b] = experts_of(swap);
+    const int from = node_of(d_.cluster, r);
+    const int to = node_of(d_.cluster, s);
+    return here_.at(s, a) == 0 && here_.at(r, b) == 0 &&
+           nodes_.change(a, from, to) + nodes_.change(b, to, from) < 0;
+  }
+
   void exchange(int r, std::int32_t a, int s, std::int32_t b) {
     const auto row_r = placement_.row(r);
     const auto row_s = placement_.row(s);
     std::swap(*std::find(row_r.begin(), row_r.end(), a), *std::find(row_s.begin(), row_s.end(), b));
-    here_.at(r, a) = here_.at(s, b) = 0;
-    here_.at(r, b) = here_.at(s, a) = 1;
+    const auto goes = [&](std::int32_t e, int leaves, int comes) {
+      here_.at(leaves, e) = 0;
+      here_.at(comes, e) = 1;
+      if (const std::int32_t slot = first_slot_.at(leaves, e); slot >= 0) {
+        left_[static_cast<std::size_t>(slot)] = 1;
+      }
+      if (const std::int32_t slot = first_slot_.at(comes, e); slot >= 0) {
+        left_[static_cast<std::size_t>(slot)] = 0;
+      }
+    };
+    goes(a, r, s);
+    goes(b, s, r);
     const int from = node_of(d_.cluster, r);
     const int to = node_of(d_.cluster, s);
     far_pairs_ += nodes_.change(a, from, to) + nodes_.change(b, to, from);
@@ -277,6 +311,11 @@ class Swapper {
   std::int64_t far_pairs_;
   Placement placement_;
   Table<std::uint8_t> here_;  // [R, E]
+  // When the pass began: the placement, each expert's place in it [R, E] or -1, and
+  // whether it has left since [R * S].
+  Placement first_;
+  Table<std::int32_t> first_slot_;
+  std::vector<std::uint8_t> left_;
   SwapList swaps_;
   ComputeSeconds compute_;
   std::vector<double> work_;  // [E] seconds of its pairs' GEMMs

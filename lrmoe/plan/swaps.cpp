@@ -8,22 +8,21 @@ namespace {
 
 constexpr std::size_t kFirstSorted = 4096;
 
-struct Before {
-  bool operator()(const Swap& x, const Swap& y) const {
-    if (x.gain != y.gain) {
-      return x.gain > y.gain;
-    }
-    return std::tie(x.r, x.s, x.slot_a, x.slot_b) < std::tie(y.r, y.s, y.slot_a, y.slot_b);
-  }
-};
+}  // namespace
 
-/// Puts the best `count` first.
-void part(std::vector<Swap>& swaps, std::size_t from, std::size_t count) {
-  const auto begin = swaps.begin() + static_cast<std::ptrdiff_t>(from);
-  std::nth_element(begin, begin + static_cast<std::ptrdiff_t>(count), swaps.end(), Before());
+inline bool SwapList::Before::operator()(const Swap& x, const Swap& y) const {
+  if (x.gain != y.gain) {
+    return x.gain > y.gain;
+  }
+  return std::make_tuple(x.a / slots, x.b / slots, x.a, x.b) <
+         std::make_tuple(y.a / slots, y.b / slots, y.a, y.b);
 }
 
-}  // namespace
+/// Puts the best `count` first.
+void SwapList::part(std::size_t from, std::size_t count) {
+  const auto begin = swaps_.begin() + static_cast<std::ptrdiff_t>(from);
+  std::nth_element(begin, begin + static_cast<std::ptrdiff_t>(count), swaps_.end(), before());
+}
 
 void SwapList::clear() {
   swaps_.clear();
@@ -33,7 +32,7 @@ void SwapList::clear() {
 }
 
 void SwapList::push(const Swap& swap) {
-  if (cut_ && Before()(swaps_[most_ - 1], swap)) {
+  if (cut_ && before()(swaps_[most_ - 1], swap)) {
     return;  // behind all that were kept
   }
   swaps_.push_back(swap);
@@ -44,7 +43,7 @@ void SwapList::push(const Swap& swap) {
 
 void SwapList::finish() {
   if (swaps_.size() > most_) {
-    part(swaps_, 0, most_ - 1);  // the last that is kept stands at its place
+    part(0, most_ - 1);  // the last that is kept stands at its place
     swaps_.resize(most_);
     cut_ = true;
   }
@@ -53,7 +52,7 @@ void SwapList::finish() {
 void SwapList::bring_back() {
   sorted_ = next_;
   for (const Swap& swap : aside_) {
-    if (next_ == 0 || Before()(swaps_[next_ - 1], swap)) {
+    if (next_ == 0 || before()(swaps_[next_ - 1], swap)) {
       swaps_.push_back(swap);
     }
   }
@@ -63,10 +62,10 @@ void SwapList::bring_back() {
 void SwapList::sort_more() {
   const std::size_t count = std::min(std::max(kFirstSorted, sorted_), swaps_.size() - sorted_);
   if (sorted_ + count < swaps_.size()) {
-    part(swaps_, sorted_, count);
+    part(sorted_, count);
   }
   const auto begin = swaps_.begin() + static_cast<std::ptrdiff_t>(sorted_);
-  std::sort(begin, begin + static_cast<std::ptrdiff_t>(count), Before());
+  std::sort(begin, begin + static_cast<std::ptrdiff_t>(count), before());
   sorted_ += count;
 }
 

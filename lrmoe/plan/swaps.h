@@ -8,21 +8,21 @@
 
 namespace lrmoe::plan {
 
-/// Rank r's expert a, in this slot, with rank s's expert b.
+/// The experts in two slots, numbered rank * slots + slot, change places.
 struct Swap {
   double gain = 0;  // seconds, as far as it can be told without a split
-  std::int32_t r = 0, a = 0, s = 0, b = 0;
-  std::int32_t slot_a = 0, slot_b = 0;
+  std::uint32_t a = 0, b = 0;
 };
 
-/// By falling gain, equal ones by (r, s, slot of a, slot of b): an order that does not
+/// By falling gain, equal ones by (rank of a, rank of b, a, b): an order that does not
 /// depend on how they came in.
 class SwapList {
  public:
   /// No more than these are kept, the best: 1,024 ranks with two slots have fewer.
   static constexpr std::size_t kMost = std::size_t{1} << 21;
 
-  explicit SwapList(std::size_t most = kMost) : most_(most) {}
+  explicit SwapList(int slots, std::size_t most = kMost)
+      : slots_(static_cast<std::uint32_t>(slots)), most_(most) {}
   void clear();
   void push(const Swap& swap);
   void finish();  // after the last push
@@ -55,8 +55,15 @@ class SwapList {
   void bring_back();
 
  private:
+  struct Before {
+    std::uint32_t slots;
+    bool operator()(const Swap& x, const Swap& y) const;
+  };
+  Before before() const { return {slots_}; }
+  void part(std::size_t from, std::size_t count);
   void sort_more();
 
+  std::uint32_t slots_;  // of a rank
   std::size_t most_;
   std::vector<Swap> swaps_, aside_;
   std::size_t next_ = 0;

@@ -12,15 +12,18 @@
 namespace lrmoe::plan {
 namespace {
 
+constexpr std::uint32_t kSlots = 3;
+
 auto key(const Swap& swap) {
-  return std::make_tuple(-swap.gain, swap.r, swap.s, swap.slot_a, swap.slot_b);
+  return std::make_tuple(-swap.gain, swap.a / kSlots, swap.b / kSlots, swap.a, swap.b);
 }
 
 std::vector<Swap> random_swaps(test::Random& random, int count) {
   std::vector<Swap> swaps;
-  for (int i = 0; i < count; ++i) {  // `b` numbers them; many have the same gain
-    swaps.push_back({static_cast<double>(test::pick(random, 0, 50)), i % 97,
-                     test::pick(random, 0, 9), i / 97, i, 0, 0});
+  for (int i = 0; i < count; ++i) {  // each b once; many have the same gain and a
+    swaps.push_back({static_cast<double>(test::pick(random, 0, 50)),
+                     static_cast<std::uint32_t>(test::pick(random, 0, 9)),
+                     static_cast<std::uint32_t>(i)});
   }
   std::shuffle(swaps.begin(), swaps.end(), random);
   return swaps;
@@ -30,7 +33,7 @@ TEST(SwapList, ComesByGainAndKeepsTheBest) {
   test::Random random(1);
   std::vector<Swap> swaps = random_swaps(random, 20000);
   for (const std::size_t most : {SwapList::kMost, std::size_t{5000}}) {
-    SwapList list(most);
+    SwapList list(kSlots, most);
     for (const Swap& swap : swaps) {
       list.push(swap);
     }
@@ -60,7 +63,7 @@ TEST(SwapList, LaysAsideAndBringsBack) {
     return away[static_cast<std::size_t>(swap.a)] == 0 && swap.b % 3 != 0;
   };
   const auto gone = [&](const Swap& swap) { return away[static_cast<std::size_t>(swap.a)] != 0; };
-  SwapList list;
+  SwapList list(kSlots);
   for (const Swap& swap : swaps) {
     list.push(swap);
   }
