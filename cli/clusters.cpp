@@ -55,7 +55,8 @@ void add_selection_options(CLI::App& command, SelectionArguments& arguments) {
   command.add_option("--mode", arguments.mode, "sampled (default) or top")->type_name("MODE");
   command
       .add_option("--activations", arguments.activations,
-                  "keep (default), recompute or quota, of every strategy")
+                  "keep, recompute or quota, of every strategy (default: recompute where pairs are "
+                  "left out, else keep)")
       ->type_name("MODE");
 }
 

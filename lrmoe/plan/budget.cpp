@@ -86,24 +86,24 @@ Plan plan_within(const MemoryBudget& budget, const LrmoeOptions& options,
   Search search(budget);
   LrmoeOptions now = options;
   Plan plan = replan(now);
-  if (search.fits(plan, now.activations, 1)) {
-    return search.done(std::move(plan), now.activations, 1, "");
+  if (search.fits(plan, *now.activations, 1)) {
+    return search.done(std::move(plan), *now.activations, 1, "");
   }
   std::string given_up;
   if (now.activations != Activations::recompute) {
     now.activations = Activations::recompute;
     given_up = "activations are computed again";
     plan = replan(now);
-    if (search.fits(plan, now.activations, 1)) {
-      return search.done(std::move(plan), now.activations, 1, given_up);
+    if (search.fits(plan, *now.activations, 1)) {
+      return search.done(std::move(plan), *now.activations, 1, given_up);
     }
     given_up += ", ";
   }
   int chunks = 1;
   while (chunks < budget.most_chunks) {
     chunks = std::min(2 * chunks, budget.most_chunks);
-    if (search.fits(plan, now.activations, chunks)) {
-      return search.done(std::move(plan), now.activations, chunks,
+    if (search.fits(plan, *now.activations, chunks)) {
+      return search.done(std::move(plan), *now.activations, chunks,
                          given_up + std::to_string(chunks) + " chunks");
     }
   }
@@ -116,20 +116,20 @@ Plan plan_within(const MemoryBudget& budget, const LrmoeOptions& options,
   double low = std::min(kLeastRatio, high);
   now.ratio = low;
   Plan best = replan(now);
-  if (!search.fits(best, now.activations, chunks)) {
+  if (!search.fits(best, *now.activations, chunks)) {
     search.fail();
   }
   for (int i = 0; i < 6; ++i) {
     now.ratio = (low + high) / 2;
     Plan other = replan(now);
-    if (search.fits(other, now.activations, chunks)) {
+    if (search.fits(other, *now.activations, chunks)) {
       low = now.ratio;
       best = std::move(other);
     } else {
       high = now.ratio;
     }
   }
-  return search.done(std::move(best), now.activations, chunks, given_up + print_number(low));
+  return search.done(std::move(best), *now.activations, chunks, given_up + print_number(low));
 }
 
 int affordable_slots(const MemoryBudget& budget, const Cluster& cluster,

@@ -11,6 +11,7 @@ namespace {
 
 class Eplb final : public Strategy {
  public:
+  explicit Eplb(Activations activations) : activations_(activations) {}
   std::string_view name() const override { return "eplb"; }
   Placement initial(const Cluster& cluster) const override {
     check_cluster(cluster);
@@ -27,8 +28,11 @@ class Eplb final : public Strategy {
     return pack_balanced(weights, instances, cluster.ranks, cluster.slots, true);
   }
   Plan route(const RouteInput& input) const override {
-    return route_evenly(name(), input, kNoCapacity);
+    return route_evenly(name(), input, kNoCapacity, activations_);
   }
+
+ private:
+  Activations activations_;
 };
 
 }  // namespace
@@ -39,8 +43,8 @@ Placement eplb_as_published(std::span<const std::int64_t> weights, int ranks, in
   return pack_balanced(weights, instances, ranks, slots, false);
 }
 
-std::unique_ptr<const Strategy> make_eplb(const StrategyOptions& /*options*/) {
-  return std::make_unique<Eplb>();
+std::unique_ptr<const Strategy> make_eplb(const StrategyOptions& options) {
+  return std::make_unique<Eplb>(activations_of(options));
 }
 
 }  // namespace lrmoe::plan

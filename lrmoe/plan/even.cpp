@@ -42,11 +42,13 @@ void check_input(const RouteInput& input) {
   }
 }
 
-Plan route_evenly(std::string_view strategy, const RouteInput& input, std::int64_t slot_capacity) {
+Plan route_evenly(std::string_view strategy, const RouteInput& input, std::int64_t slot_capacity,
+                  Activations activations) {
   check_input(input);
   const Cluster& cluster = input.cluster;
   Plan plan;
   plan.strategy = strategy;
+  plan.activations = activations;
   plan.cluster = cluster;
   plan.demand = input.demand;
   plan.placement = input.placement;

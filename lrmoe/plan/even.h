@@ -23,7 +23,8 @@ void check_capacity_factor(std::string_view strategy, double factor);
 /// ones take the remainder), each slot takes up to `slot_capacity` of them, the
 /// overflow is dropped at the sources in proportion to their pairs. Evaluation
 /// drops nothing.
-Plan route_evenly(std::string_view strategy, const RouteInput& input, std::int64_t slot_capacity);
+Plan route_evenly(std::string_view strategy, const RouteInput& input, std::int64_t slot_capacity,
+                  Activations activations);
 
 /// InternalError unless the tables of `input` fit its cluster.
 void check_input(const RouteInput& input);

@@ -8,6 +8,7 @@ namespace {
 
 class Fixed : public Strategy {
  public:
+  explicit Fixed(Activations activations) : activations_(activations) {}
   std::string_view name() const override { return "fixed"; }
   bool owns_experts() const override { return true; }
   Placement initial(const Cluster& cluster) const override { return fixed_placement(cluster); }
@@ -16,17 +17,23 @@ class Fixed : public Strategy {
     return fixed_placement(cluster);
   }
   Plan route(const RouteInput& input) const override {
-    return route_evenly(name(), input, kNoCapacity);
+    return route_evenly(name(), input, kNoCapacity, activations_);
   }
+
+ protected:
+  Activations activations_;
 };
 
 class FixedCapacity final : public Fixed {
  public:
-  explicit FixedCapacity(double factor) : factor_(factor) { check_capacity_factor(name(), factor); }
+  FixedCapacity(double factor, Activations activations) : Fixed(activations), factor_(factor) {
+    check_capacity_factor(name(), factor);
+  }
   std::string_view name() const override { return "fixed-capacity"; }
   Plan route(const RouteInput& input) const override {
     return route_evenly(name(), input,
-                        capacity_of(factor_, total_pairs(input.demand), input.cluster.experts));
+                        capacity_of(factor_, total_pairs(input.demand), input.cluster.experts),
+                        activations_);
   }
 
  private:
@@ -47,12 +54,12 @@ Placement fixed_placement(const Cluster& cluster) {
   return placement;
 }
 
-std::unique_ptr<const Strategy> make_fixed(const StrategyOptions& /*options*/) {
-  return std::make_unique<Fixed>();
+std::unique_ptr<const Strategy> make_fixed(const StrategyOptions& options) {
+  return std::make_unique<Fixed>(activations_of(options));
 }
 
 std::unique_ptr<const Strategy> make_fixed_capacity(const StrategyOptions& options) {
-  return std::make_unique<FixedCapacity>(options.capacity_factor);
+  return std::make_unique<FixedCapacity>(options.capacity_factor, activations_of(options));
 }
 
 }  // namespace lrmoe::plan

@@ -85,7 +85,7 @@ class Lrmoe final : public Strategy {
       outline_backward(input, options, rank, {}, scratch);
     }
     RankPlan part = part_of_outline(input, rank, scratch);
-    part.activations = options_.activations;
+    part.activations = *options_.activations;
     return part;
   }
 
@@ -100,7 +100,7 @@ class Lrmoe final : public Strategy {
     // Without curves every expert keeps the same share: even forward is even backward.
     robust.tied =
         options.activations == Activations::keep && curves != nullptr && settings.ratio < kOne;
-    const PlacementDemand wanted{cluster, pairs, quota, &demand, options.activations};
+    const PlacementDemand wanted{cluster, pairs, quota, &demand, *options.activations};
     Placement next = bring_near(costs_, wanted, place_evenest(cluster, pairs, quota, robust));
     return options_.placing == Placing::in_step ? place_in_step(costs_, wanted, present, next)
                                                 : next;
@@ -119,7 +119,7 @@ class Lrmoe final : public Strategy {
   LrmoeOptions timed(LrmoeOptions options, const Cluster& cluster, const Counts& demand) const {
     if (options.time > 0.0) {
       options.ratio =
-          ratio_for_time(costs_, cluster, total_pairs(demand), options.time, options.activations);
+          ratio_for_time(costs_, cluster, total_pairs(demand), options.time, *options.activations);
     }
     return options;
   }
@@ -146,7 +146,7 @@ class Lrmoe final : public Strategy {
     }
     plan.forward = assign_sources(cluster, input.demand, loads);
     plan.backward = plan.forward;
-    plan.activations = options.activations;
+    plan.activations = *options.activations;
     if (!input.evaluate) {
       keep_part(plan, timed_options, input, scratch);
     }
@@ -171,7 +171,7 @@ class Lrmoe final : public Strategy {
 class SymiSampled final : public Strategy {
  public:
   explicit SymiSampled(const LrmoeOptions& options)
-      : options_(options), symi_(make_symi({.name = "symi"})) {
+      : options_(options), symi_(make_strategy({.name = "symi"})) {
     check_options(options);
   }
   std::string_view name() const override { return "symi-sampled"; }
@@ -182,8 +182,7 @@ class SymiSampled final : public Strategy {
     return symi_->place(cluster, demand, present, curves);
   }
   Plan route(const RouteInput& input) const override {
-    Plan plan = route_evenly(name(), input, kNoCapacity);
-    plan.activations = options_.activations;
+    Plan plan = route_evenly(name(), input, kNoCapacity, *options_.activations);
     if (!input.evaluate) {
       RouteScratch scratch;
       Outline& outline = scratch.outline;

@@ -4,6 +4,17 @@
 
 namespace lrmoe::plan {
 
+const char* name_of(Activations activations) {
+  return activations == Activations::keep        ? "keep"
+         : activations == Activations::recompute ? "recompute"
+                                                 : "quota";
+}
+
+bool leaves_out(const LrmoeOptions& options) {
+  return options.ratio < 1.0 || options.variance > 0.0 || options.time > 0.0 ||
+         options.shortlist < 1.0;
+}
+
 int statistics_of(const LrmoeOptions& options) {
   const bool two = options.metric == Metric::update_norm || options.metric == Metric::update_router;
   const int of_metric = two ? 2 : options.metric == Metric::down_norm ? 1 : 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 namespace lrmoe::plan {
 
@@ -34,7 +35,9 @@ struct LrmoeOptions {
   double shortlist = 1.0;  // share of the pairs that may be selected at all; 1: off
   ShortlistBy shortlist_by = ShortlistBy::gate;
   RouterGradient router_gradient = RouterGradient::centred;
-  Activations activations = Activations::keep;
+  /// None: `recompute` where pairs are left out, `keep` where none are (a ratio of 1, no
+  /// other target and no shortlist). make_strategy fills it in.
+  std::optional<Activations> activations;
   double floor = 0.02;  // least share of an expert's pairs that is kept (at most `ratio`)
   /// Above 0: a layer whose predicted added variance is higher keeps all pairs.
   double variance_limit = 0.0;
@@ -46,6 +49,12 @@ struct LrmoeOptions {
 
 /// InputError that names the key, its value and its range.
 void check_options(const LrmoeOptions& options);
+
+/// As configurations name it.
+const char* name_of(Activations activations);
+
+/// False where every plan keeps all pairs.
+bool leaves_out(const LrmoeOptions& options);
 
 /// fp32 numbers per pair that travel back with the combine: 0 to 3.
 int statistics_of(const LrmoeOptions& options);

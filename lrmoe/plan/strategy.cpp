@@ -1,5 +1,6 @@
 #include "lrmoe/plan/strategy.h"
 
+#include <algorithm>
 #include <array>
 
 #include "lrmoe/base/error.h"
@@ -14,12 +15,13 @@ namespace {
 struct Entry {
   std::string_view name;
   std::unique_ptr<const Strategy> (*make)(const StrategyOptions&);
+  bool selects = false;
 };
 
 constexpr std::array kStrategies = {
     Entry{"fixed", make_fixed}, Entry{"fixed-capacity", make_fixed_capacity},
-    Entry{"symi", make_symi},   Entry{"symi-sampled", make_symi_sampled},
-    Entry{"eplb", make_eplb},   Entry{"lrmoe", make_lrmoe},
+    Entry{"symi", make_symi},   Entry{"symi-sampled", make_symi_sampled, true},
+    Entry{"eplb", make_eplb},   Entry{"lrmoe", make_lrmoe, true},
 };
 
 }  // namespace
@@ -28,11 +30,21 @@ RankPlan Strategy::route_rank(const RouteInput& input, int rank, RouteScratch&) 
   return part_of(route(input), rank);
 }
 
+Activations activations_of(const StrategyOptions& options) {
+  const bool left_out =
+      leaves_out(options.lrmoe) && std::ranges::any_of(kStrategies, [&](const Entry& entry) {
+        return entry.selects && entry.name == options.name;
+      });
+  return options.lrmoe.activations.value_or(left_out ? Activations::recompute : Activations::keep);
+}
+
 std::unique_ptr<const Strategy> make_strategy(const StrategyOptions& options) {
   std::string known;
   for (const Entry& entry : kStrategies) {
     if (entry.name == options.name) {
-      return entry.make(options);
+      StrategyOptions settled = options;
+      settled.lrmoe.activations = activations_of(options);
+      return entry.make(settled);
     }
     known += (known.empty() ? "" : ", ") + std::string(entry.name);
   }

@@ -25,7 +25,7 @@ struct StrategyOptions {
   /// fixed-capacity: expert capacity = floor(cf * pairs / E).
   /// symi: slot capacity = floor(cf * pairs / (R * S)). Infinity: dropless.
   double capacity_factor = std::numeric_limits<double>::infinity();
-  LrmoeOptions lrmoe{};   // lrmoe, symi-sampled
+  LrmoeOptions lrmoe{};   // lrmoe, symi-sampled; all: activations
   PlanCosts costs{};      // lrmoe: of the cluster, where they are known
   MemoryBudget memory{};  // lrmoe: of a rank
 };
@@ -69,6 +69,10 @@ class Strategy {
   /// (outline.h) is reused from call to call and changes no result.
   virtual RankPlan route_rank(const RouteInput& input, int rank, RouteScratch& scratch) const;
 };
+
+/// LrmoeOptions::activations as it is set, or what the strategy does by itself: those that
+/// never leave pairs out keep activations.
+Activations activations_of(const StrategyOptions& options);
 
 /// Errors: InputError for an unknown name (it lists those that exist) and for
 /// settings that make no sense.

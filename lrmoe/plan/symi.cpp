@@ -12,7 +12,9 @@ namespace {
 
 class Symi final : public Strategy {
  public:
-  explicit Symi(double factor) : factor_(factor) { check_capacity_factor(name(), factor); }
+  Symi(double factor, Activations activations) : factor_(factor), activations_(activations) {
+    check_capacity_factor(name(), factor);
+  }
   std::string_view name() const override { return "symi"; }
   Placement initial(const Cluster& cluster) const override {
     check_cluster(cluster);
@@ -25,11 +27,13 @@ class Symi final : public Strategy {
   }
   Plan route(const RouteInput& input) const override {
     const std::int64_t slots = std::int64_t{input.cluster.ranks} * input.cluster.slots;
-    return route_evenly(name(), input, capacity_of(factor_, total_pairs(input.demand), slots));
+    return route_evenly(name(), input, capacity_of(factor_, total_pairs(input.demand), slots),
+                        activations_);
   }
 
  private:
   double factor_;
+  Activations activations_;
 };
 
 }  // namespace
@@ -87,7 +91,7 @@ Placement symi_placement(const Cluster& cluster, std::span<const std::int64_t> p
 }
 
 std::unique_ptr<const Strategy> make_symi(const StrategyOptions& options) {
-  return std::make_unique<Symi>(options.capacity_factor);
+  return std::make_unique<Symi>(options.capacity_factor, activations_of(options));
 }
 
 }  // namespace lrmoe::plan

@@ -64,9 +64,6 @@ plan::Plan assumed_plan(const EstimateOptions& options, int slots) {
   const plan::Placement placement =
       strategy->place(cluster, demand, strategy->initial(cluster), nullptr);
   plan::Plan plan = strategy->route({cluster, demand, placement});
-  if (plan.activations == plan::Activations::keep) {  // of strategies that do not choose
-    plan.activations = options.strategy.lrmoe.activations;
-  }
   plan.chunks = std::max(plan.chunks, options.chunks);
   return plan;
 }
@@ -88,7 +85,7 @@ WithinBudget plan_within_budget(const EstimateOptions& options, int slots) {
   budget.bytes = options.budget;
   budget.layers = options.layers_in_flight;
   budget.model = memory_model(options.strategy, options.shape, 1);
-  budget.model.activations = options.strategy.lrmoe.activations;
+  budget.model.activations = plan::activations_of(options.strategy);
   own.chunks = 1;  // the planner takes more where it must
   try {
     const plan::Plan plan = assumed_plan(own, slots);

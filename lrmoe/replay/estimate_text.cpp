@@ -40,7 +40,7 @@ std::string head(const Estimate& e) {
          std::to_string(s.hidden) + ", " + std::to_string(s.element_bytes) + " bytes an element\n" +
          o.strategy.name + " on " + std::to_string(o.ranks) + " ranks with " +
          std::to_string(e.slots) + " slots, activations " +
-         name_of(e.options.strategy.lrmoe.activations) + ", " + chunks_text(o.chunks) + "; " +
+         name_of(plan::activations_of(e.options.strategy)) + ", " + chunks_text(o.chunks) + "; " +
          with_commas(o.tokens) + " tokens a step, " + with_commas(o.tokens / o.ranks) +
          " a rank; " + with_commas(e.kept) + " of " + with_commas(e.routed) +
          " pairs a layer kept\n" + "assumed: every rank routes alike, " +
@@ -141,7 +141,7 @@ Json to_json(const Estimate& e) {
           {"top_k", o.shape.top_k},
           {"tokens", o.tokens},
           {"imbalance", o.imbalance},
-          {"activations", name_of(e.options.strategy.lrmoe.activations)},
+          {"activations", name_of(plan::activations_of(e.options.strategy))},
           {"chunks", o.chunks},
           {"layers_in_flight", o.layers_in_flight},
           {"routed_pairs", e.routed},

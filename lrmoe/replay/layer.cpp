@@ -262,9 +262,6 @@ plan::Plan route_layer(const plan::Strategy& strategy, const LayerState& state,
   const Stopwatch watch;
   plan::Plan plan = strategy.route(input);
   seconds = watch.seconds();
-  if (plan.activations == plan::Activations::keep) {  // of strategies that do not choose
-    plan.activations = settings.options.activations;
-  }
   plan.chunks = std::max(plan.chunks, settings.chunks);
   return plan;
 }

@@ -63,18 +63,6 @@ std::vector<plan::MemoryTerms> LayersInFlight::terms(double factor) const {
   return out;
 }
 
-std::string name_of(plan::Activations activations) {
-  switch (activations) {
-    case plan::Activations::keep:
-      return "keep";
-    case plan::Activations::recompute:
-      return "recompute";
-    case plan::Activations::quota:
-      return "quota";
-  }
-  return "";
-}
-
 int slots_for(const plan::Strategy& strategy, int ranks, int wanted, int experts) {
   const int least = (experts + ranks - 1) / ranks;
   if (strategy.owns_experts()) {

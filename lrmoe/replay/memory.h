@@ -49,9 +49,6 @@ inline std::int64_t subtotal(const plan::MemoryTerms& terms) {
   return terms.weights + terms.gradients + terms.activations + terms.buffers;
 }
 
-/// "keep", "recompute" or "quota".
-std::string name_of(plan::Activations activations);
-
 /// Slots per rank: ceil(E / R) where experts never move; else those wanted, or
 /// ceil(E / R) + 2 for 0, and no more than there are experts (but for symi's).
 int slots_for(const plan::Strategy& strategy, int ranks, int wanted, int experts);

@@ -39,6 +39,7 @@ class Runner {
         memory_(memory_model(entry.options, options.clock.shape, options.clock.scale)) {
     const trace::Info& info = trace.info();
     result_.entry = entry;
+    result_.entry.options.lrmoe.activations = plan::activations_of(entry.options);
     result_.chunks = entry.chunks > 0 ? entry.chunks : options.chunks;
     const cost::ClockOptions& clock = options.clock;
     const int per_node =
@@ -49,7 +50,7 @@ class Runner {
       own.memory.bytes = options.budget;
       own.memory.layers = in_flight;
       own.memory.model = memory_;
-      own.memory.model.activations = own.lrmoe.activations;
+      own.memory.model.activations = plan::activations_of(own);
     }
     strategy_ = plan::make_strategy(own);
     in_step_ = strategy_->selection() != nullptr &&
@@ -57,7 +58,7 @@ class Runner {
     const int slots = entry.slots > 0 ? entry.slots : options.slots;
     result_.slots = slots_for(*strategy_, options.ranks, slots, info.experts);
     settings_.cluster = {options.ranks, info.experts, result_.slots, info.top_k, per_node};
-    settings_.options = entry.options.lrmoe;
+    settings_.options = result_.entry.options.lrmoe;
     settings_.chunks = result_.chunks;
     plan::check_cluster(settings_.cluster);
     for (int l = 0; l < info.layers; ++l) {

@@ -72,7 +72,7 @@ Json result_json(const Report& report, const Result& r) {
   const cost::Seconds& s = r.total.seconds;
   return {{"strategy", r.entry.label},
           {"slots", r.slots},
-          {"activations", name_of(r.entry.options.lrmoe.activations)},
+          {"activations", name_of(*r.entry.options.lrmoe.activations)},
           {"chunks", r.chunks},
           {"layers", std::move(layers)},
           {"total",

@@ -233,6 +233,7 @@ Comparison compare(const CompareOptions& options, const TrainFunction& train) {
   for (std::size_t i = 0; i < runs.size(); ++i) {
     CompareRow& row = comparison.rows.emplace_back();
     row.strategy = options.strategies[i];
+    row.activations = plan::name_of(plan::activations_of(runs[i].front().config.strategy));
     for (std::size_t s = 0; s < runs[i].size(); ++s) {
       CompareRun& run = row.runs.emplace_back();
       run.seed = runs[i][s].config.train.seed;

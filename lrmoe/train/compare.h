@@ -54,6 +54,7 @@ struct CompareRun {
 
 struct CompareRow {
   std::string strategy;
+  std::string activations;       // mode of what the forward pass leaves
   std::vector<CompareRun> runs;  // one per seed
   bool reached = false;          // by all of them
   CompareFigures mean, least, most;

@@ -111,8 +111,8 @@ std::string time_table(const Comparison& comparison) {
 
 std::string cost_table(const Comparison& comparison) {
   const Seconds wall(largest(comparison, &CompareFigures::measured_total_seconds));
-  Rows table{{"strategy", "loss", "validation", "kept", "added variance", "dropped", "memory",
-              "wall " + wall.unit()}};
+  Rows table{{"strategy", "loss", "validation", "kept", "added variance", "dropped", "activations",
+              "memory", "wall " + wall.unit()}};
   for (const CompareRow& row : comparison.rows) {
     add_rows(table, row, [&](const CompareFigures& f) {
       return std::vector<std::string>{print_loss(f.final_loss),
@@ -120,6 +120,7 @@ std::string cost_table(const Comparison& comparison) {
                                       print("%.1f%%", 100 * f.retained_ratio),
                                       print("%.4g", f.added_variance),
                                       print("%.0f", f.dropped_pairs),
+                                      row.activations,
                                       print_size(static_cast<std::int64_t>(f.memory_subtotal)),
                                       wall(f.measured_total_seconds)};
     });
@@ -174,7 +175,8 @@ std::string to_compare_json(const Comparison& comparison) {
             {"clock_words", comparison.clock_words},
             {"results", Json::array()}};
   for (const CompareRow& row : comparison.rows) {
-    Json result{{"strategy", row.strategy}, {"reached", row.reached}};
+    Json result{
+        {"strategy", row.strategy}, {"activations", row.activations}, {"reached", row.reached}};
     put_figures(result, row.mean);
     result["run"] = row.runs.front().run_folder;
     if (row.runs.size() > 1) {

@@ -110,7 +110,7 @@ plan::MemoryModel memory_model(const Config& config) {
                           bytes,
                           bytes,
                           4,
-                          config.strategy.lrmoe.activations};
+                          plan::activations_of(config.strategy)};
   plan::set_scores(model, config.strategy.lrmoe);
   return model;
 }

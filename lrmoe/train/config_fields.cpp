@@ -377,10 +377,11 @@ void add_lrmoe(std::vector<Field>& fields) {
                                         {"remainder", plan::RouterGradient::remainder},
                                         {"kept", plan::RouterGradient::kept},
                                         {"exact", plan::RouterGradient::exact}});
-  section.choice<plan::Activations>("activations", &LrmoeOptions::activations,
-                                    {{"keep", plan::Activations::keep},
-                                     {"recompute", plan::Activations::recompute},
-                                     {"quota", plan::Activations::quota}});
+  section.choice<std::optional<plan::Activations>>("activations", &LrmoeOptions::activations,
+                                                   {{"", std::nullopt},
+                                                    {"keep", plan::Activations::keep},
+                                                    {"recompute", plan::Activations::recompute},
+                                                    {"quota", plan::Activations::quota}});
   section.choice<plan::Placing>(
       "placement", &LrmoeOptions::placing,
       {{"next-step", plan::Placing::next_step}, {"in-step", plan::Placing::in_step}});

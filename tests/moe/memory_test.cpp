@@ -133,7 +133,7 @@ void check(const Case& c) {
     peaks[static_cast<std::size_t>(comm.rank())] = run(c, routed, plan, comm);
   });
   const auto bytes = static_cast<std::int64_t>(c10::elementSize(c.dtype));
-  plan::MemoryModel model{c.hidden, c.width, bytes, bytes, 4, c.options.activations, c.chunks};
+  plan::MemoryModel model{c.hidden, c.width, bytes, bytes, 4, *c.options.activations, c.chunks};
   plan::set_scores(model, c.options);
   const auto forward = plan::phase_terms(plan, model, plan::Phase::forward);
   const auto backward = plan::phase_terms(plan, model, plan::Phase::backward);

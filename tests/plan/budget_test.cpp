@@ -45,6 +45,7 @@ TEST(Budget, GivesUpInOrderAndSaysSo) {
   test::Random random(1);
   const Counts demand = test::random_demand(random, kCluster, 512, 1.0);
   StrategyOptions options = lrmoe_options();
+  options.lrmoe.activations = Activations::keep;
   const Plan free = plan_of(options, demand);
   const std::int64_t all = bytes_of(free, options.memory);
   int last = 0;
@@ -148,7 +149,7 @@ TEST(Target, PlansKeepTheRatioThatTheTimeAllows) {
   options.costs = {1e-8, 2e-8, 1e-8, 1e-9, 1e-9, 1e-5, 1e-3};
   const std::int64_t pairs = total_pairs(demand);
   options.lrmoe.time =
-      backward_seconds(options.costs, kCluster, pairs, 0.4, options.lrmoe.activations);
+      backward_seconds(options.costs, kCluster, pairs, 0.4, activations_of(options));
   const Plan plan = plan_of(options, demand);
   EXPECT_NEAR(static_cast<double>(total_pairs(plan.quota)), 0.4 * static_cast<double>(pairs), 2.0);
   options.costs = {};

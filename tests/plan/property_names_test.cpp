@@ -188,7 +188,7 @@ TEST(PropertyNames, NamesHardlyMatterToMemory) {
     const auto twins = random_twins();
     const Case& c = twins->c;
     MemoryModel model{.hidden = 64, .width = 32};
-    model.activations = c.options.lrmoe.activations;
+    model.activations = *c.options.lrmoe.activations;
     const auto a = memory_terms(twins->strategy->route(twins->input), model);
     const auto b = memory_terms(twins->strategy->route(twins->other), model);
     for (std::size_t r = 0; r < a.size(); ++r) {

@@ -90,6 +90,34 @@ TEST(AllStrategies, RandomCasesKeepTheRules) {
   }
 }
 
+TEST(Activations, AreComputedAgainWherePairsAreLeftOut) {
+  const auto mode = [](const char* name, const auto& set) {
+    StrategyOptions options{.name = name};
+    set(options.lrmoe);
+    const auto strategy = make_strategy(options);
+    const Cluster cluster{2, 4, 3, 2, 0};
+    Plan plan = strategy->route({cluster, Counts(2, 4, 10), strategy->initial(cluster)});
+    EXPECT_EQ(plan.activations, activations_of(options)) << name;
+    return plan.activations;
+  };
+  const auto as_it_is = [](LrmoeOptions&) {};
+  for (const char* name : {"lrmoe", "symi-sampled"}) {
+    EXPECT_EQ(mode(name, as_it_is), Activations::recompute);
+    EXPECT_EQ(mode(name, [](LrmoeOptions& o) { o.ratio = 1.0; }), Activations::keep);
+    EXPECT_EQ(mode(name, [](LrmoeOptions& o) { o.ratio = 1.0, o.variance = 0.5; }),
+              Activations::recompute);
+    EXPECT_EQ(mode(name, [](LrmoeOptions& o) { o.ratio = 1.0, o.shortlist = 0.5; }),
+              Activations::recompute);
+    EXPECT_EQ(mode(name, [](LrmoeOptions& o) { o.activations = Activations::keep; }),
+              Activations::keep);
+  }
+  for (const char* name : {"fixed", "fixed-capacity", "symi", "eplb"}) {
+    EXPECT_EQ(mode(name, as_it_is), Activations::keep);
+    EXPECT_EQ(mode(name, [](LrmoeOptions& o) { o.activations = Activations::recompute; }),
+              Activations::recompute);
+  }
+}
+
 TEST(Errors, NameTheMistakeAndTheRemedy) {
   const std::string unknown = message_of<InputError>([] { make_strategy({.name = "sysmi"}); });
   EXPECT_NE(unknown.find("\"sysmi\""), std::string::npos);
