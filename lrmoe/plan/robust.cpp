@@ -11,6 +11,7 @@
 #include "lrmoe/plan/exchange.h"
 #include "lrmoe/plan/fixed_point.h"
 #include "lrmoe/plan/hubs.h"
+#include "lrmoe/plan/tied.h"
 
 namespace lrmoe::plan {
 namespace {
@@ -225,7 +226,7 @@ Placement place_robust(const Cluster& cluster, std::span<const std::int64_t> for
   shapes.resize(std::min(shapes.size(), tries_for(cluster)));
   if (settings.tied) {
     shapes = tied_shapes(shapes, is_tight(cluster),
-                         std::int64_t{cluster.ranks} * cluster.experts > 4096);
+                         std::int64_t{cluster.ranks} * cluster.experts > kLargeSearch);
   }
   // Where slots are short, nothing stands up to large changes: small ones decide.
   const int variations = variations_for(shapes.size(), settings);

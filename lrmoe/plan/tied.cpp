@@ -59,7 +59,8 @@ class Tied {
   }
 
   void run() {
-    for (int pass = 0; pass < kPasses && sweep(); ++pass) {
+    const auto size = static_cast<std::int64_t>(ranks_.size() * weights_.size());
+    for (int pass = size > kLargeSearch ? kPasses - 1 : 0; pass < kPasses && sweep(); ++pass) {
     }
   }
 

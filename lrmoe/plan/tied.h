@@ -20,6 +20,9 @@ struct HubRank {
   std::vector<int> whole;
 };
 
+/// Ranks times experts above which the search is cut short.
+inline constexpr std::int64_t kLargeSearch = 4096;
+
 /// Backward load per forward load of an expert, in kMeanLoad; the mean where it has none.
 inline std::int64_t kept_share(const PhaseLoad& weight) {
   return weight.forward > 0 ? weight.backward * kMeanLoad / weight.forward : kMeanLoad;

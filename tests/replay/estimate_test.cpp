@@ -88,7 +88,7 @@ TEST(Estimate, TheSmallestBudgetIsNoMoreThanWhatIsNeeded) {
 plan::Plan run_within(const EstimateOptions& o, std::int64_t budget) {
   plan::StrategyOptions own = o.strategy;
   own.memory = {budget, 1, 64, memory_model(o.strategy, o.shape, 1)};
-  own.memory.model.activations = o.strategy.lrmoe.activations;
+  own.memory.model.activations = plan::activations_of(o.strategy);
   const auto strategy = plan::make_strategy(own);
   const plan::Cluster cluster{8, 128, 18, 8, 0};
   const plan::Counts demand(8, 128, 4096 * 8 / 128);
