@@ -8,20 +8,12 @@
 #include "lrmoe/plan/balance.h"
 #include "lrmoe/plan/fixed_point.h"
 #include "lrmoe/plan/instances.h"
+#include "lrmoe/plan/tables.h"
 
 namespace lrmoe::plan {
 namespace {
 
 constexpr std::int64_t kLittle = kEven / 400;
-
-/// Empty slots behind those that are used.
-Placement with_slots(const Placement& placement, int slots) {
-  Placement out(placement.rows, slots, -1);
-  for (int r = 0; r < placement.rows; ++r) {
-    std::copy(placement.row(r).begin(), placement.row(r).end(), out.row(r).begin());
-  }
-  return out;
-}
 
 }  // namespace
 

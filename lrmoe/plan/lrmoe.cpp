@@ -101,18 +101,22 @@ class Lrmoe final : public Strategy {
     robust.tied =
         options.activations == Activations::keep && curves != nullptr && settings.ratio < kOne;
     const PlacementDemand wanted{cluster, pairs, quota, &demand, *options.activations};
-    Placement next = bring_near(costs_, wanted, place_evenest(cluster, pairs, quota, robust));
-    return options_.placing == Placing::in_step ? place_in_step(costs_, wanted, present, next)
-                                                : next;
-  }
-
-  /// The same on ranks with more slots: they stay empty.
-  static Placement with_slots(const Placement& placement, int slots) {
-    Placement out(placement.rows, slots, -1);
-    for (int r = 0; r < placement.rows; ++r) {
-      std::copy(placement.row(r).begin(), placement.row(r).end(), out.row(r).begin());
+    const auto place_in = [&](int slots) {
+      PlacementDemand d = wanted;
+      d.cluster.slots = slots;
+      return with_slots(bring_near(costs_, d, place_evenest(d.cluster, pairs, quota, robust)),
+                        cluster.slots);
+    };
+    if (options_.placing == Placing::next_step) {
+      return place_in(cluster.slots);
     }
-    return out;
+    // Replicas cost a fetch each: as many as there is room for, or none.
+    std::vector<Placement> candidates{place_in(cluster.slots)};
+    const int least = (cluster.experts + cluster.ranks - 1) / cluster.ranks;
+    if (costs_.fetch_instance > 0.0 && least < cluster.slots) {
+      candidates.push_back(place_in(least));
+    }
+    return place_in_step(costs_, wanted, present, candidates);
   }
 
   /// A ceiling on the time becomes a ratio.

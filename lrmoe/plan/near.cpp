@@ -126,11 +126,6 @@ double far_seconds(const PlanCosts& costs, const PlacementDemand& d) {
          d.cluster.ranks;
 }
 
-bool holds(const Placement& placement, int rank, std::int32_t e) {
-  const auto row = placement.row(rank);
-  return std::find(row.begin(), row.end(), e) != row.end();
-}
-
 void sort_row(Placement& placement, int rank) {
   auto row = placement.row(rank);
   std::sort(row.begin(), row.end(), [](std::int32_t a, std::int32_t b) {
@@ -349,46 +344,8 @@ Placement bring_near(const PlanCosts& costs, const PlacementDemand& d, Placement
   return placement;
 }
 
-int most_fetched(const Placement& present, const Placement& next) {
-  int most = 0;
-  for (int r = 0; r < next.rows; ++r) {
-    int fetched = 0;
-    for (const std::int32_t e : next.row(r)) {
-      fetched += e >= 0 && !holds(present, r, e) ? 1 : 0;
-    }
-    most = std::max(most, fetched);
-  }
-  return most;
-}
-
 Placement place_in_step(const PlanCosts& costs, const PlacementDemand& d, const Placement& present,
-                        const Placement& next) {
-  // Balance does not mind which rank holds which row: the ones with most in common first.
-  struct Pair {
-    int common, row, rank;
-  };
-  std::vector<Pair> pairs;
-  for (int row = 0; row < next.rows; ++row) {
-    for (int rank = 0; rank < next.rows; ++rank) {
-      if (node_of(d.cluster, row) == node_of(d.cluster, rank)) {
-        int common = 0;
-        for (const std::int32_t e : next.row(row)) {
-          common += e >= 0 && holds(present, rank, e) ? 1 : 0;
-        }
-        pairs.push_back({common, row, rank});
-      }
-    }
-  }
-  std::stable_sort(pairs.begin(), pairs.end(),
-                   [](const Pair& a, const Pair& b) { return a.common > b.common; });
-  std::vector<bool> given(at(next.rows), false), taken(at(next.rows), false);
-  Placement aligned = next;
-  for (const Pair& p : pairs) {
-    if (!given[at(p.row)] && !taken[at(p.rank)]) {
-      given[at(p.row)] = taken[at(p.rank)] = true;
-      std::copy(next.row(p.row).begin(), next.row(p.row).end(), aligned.row(p.rank).begin());
-    }
-  }
+                        std::span<const Placement> candidates) {
   // Without costs, work counts in FLOPs and fetching is free.
   PlanCosts priced = costs;
   if (!costs.known()) {
@@ -396,10 +353,21 @@ Placement place_in_step(const PlanCosts& costs, const PlacementDemand& d, const 
     priced.backward_pair = 2;
     priced.recompute_pair = 2.0 / 3;
   }
-  const double stay = placement_seconds(priced, d, present);
-  const double go = placement_seconds(priced, d, aligned) +
-                    most_fetched(present, aligned) * priced.fetch_instance;
-  return stay - go <= stay / 200 ? present : aligned;
+  const auto seconds = [&](const Placement& placement) {
+    return placement_seconds(priced, d, placement) +
+           most_used_slots(placement) * priced.fetch_instance;
+  };
+  const Placement* best = &present;
+  const double stay = seconds(present);
+  double least = stay - stay / 200;
+  for (const Placement& candidate : candidates) {
+    const double go = seconds(candidate);
+    if (go < least) {
+      best = &candidate;
+      least = go;
+    }
+  }
+  return *best;
 }
 
 }  // namespace lrmoe::plan

@@ -35,14 +35,11 @@ double placement_seconds(const PlanCosts& costs, const PlacementDemand& demand,
 /// where costs are not known, links are equally fast or all ranks are in one node.
 Placement bring_near(const PlanCosts& costs, const PlacementDemand& demand, Placement placement);
 
-/// Instances that each rank of `next` holds and did not hold in `present`, the most of any rank.
-int most_fetched(const Placement& present, const Placement& next);
-
-/// In-step placement: `next`, its rows given to the ranks that hold most of them
-/// already (within a node), or `present`: whichever takes less with the fetching of
-/// weights, which ends before the GEMMs begin. Within 0.5%, the one that moves
-/// fewer; where costs are not known, the fullest rank's load alone decides.
+/// In-step placement: `present` or one of the candidates, whichever takes least with the
+/// fetching of weights: every instance's come before the GEMMs, so the rank with most
+/// instances decides. Within 0.5% `present` stays; where costs are not known, the
+/// fullest rank's load alone decides.
 Placement place_in_step(const PlanCosts& costs, const PlacementDemand& demand,
-                        const Placement& present, const Placement& next);
+                        const Placement& present, std::span<const Placement> candidates);
 
 }  // namespace lrmoe::plan

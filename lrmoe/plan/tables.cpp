@@ -110,4 +110,27 @@ std::vector<std::int64_t> apportion(std::int64_t amount, const std::vector<std::
   return parts;
 }
 
+Placement with_slots(const Placement& placement, int slots) {
+  Placement out(placement.rows, slots, -1);
+  for (int r = 0; r < placement.rows; ++r) {
+    std::copy(placement.row(r).begin(), placement.row(r).end(), out.row(r).begin());
+  }
+  return out;
+}
+
+std::vector<std::int32_t> used_slots(const Placement& placement) {
+  std::vector<std::int32_t> used;
+  for (int r = 0; r < placement.rows; ++r) {
+    const auto row = placement.row(r);
+    used.push_back(static_cast<std::int32_t>(
+        std::count_if(row.begin(), row.end(), [](std::int32_t e) { return e >= 0; })));
+  }
+  return used;
+}
+
+int most_used_slots(const Placement& placement) {
+  const auto used = used_slots(placement);
+  return *std::max_element(used.begin(), used.end());
+}
+
 }  // namespace lrmoe::plan

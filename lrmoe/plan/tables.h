@@ -45,4 +45,11 @@ int node_of(const Cluster& cluster, int rank);
 /// shares[i] goes to i when amount <= sum of shares. No shares: all zero.
 std::vector<std::int64_t> apportion(std::int64_t amount, const std::vector<std::int64_t>& shares);
 
+/// The same on ranks with more slots, `slots` each: the further ones are empty.
+Placement with_slots(const Placement& placement, int slots);
+
+/// Slots of each rank that hold an expert, and those of the rank that has most.
+std::vector<std::int32_t> used_slots(const Placement& placement);
+int most_used_slots(const Placement& placement);
+
 }  // namespace lrmoe::plan

@@ -68,15 +68,6 @@ plan::Plan assumed_plan(const EstimateOptions& options, int slots) {
   return plan;
 }
 
-int most_used_slots(const plan::Placement& placement) {
-  std::ptrdiff_t most = 0;
-  for (int r = 0; r < placement.rows; ++r) {
-    const auto row = placement.row(r);
-    most = std::max(most, std::count_if(row.begin(), row.end(), [](auto e) { return e >= 0; }));
-  }
-  return static_cast<int>(most);
-}
-
 /// The planner's own pass over the budget, on the assumed demand.
 WithinBudget plan_within_budget(const EstimateOptions& options, int slots) {
   WithinBudget out;
@@ -89,7 +80,7 @@ WithinBudget plan_within_budget(const EstimateOptions& options, int slots) {
   own.chunks = 1;  // the planner takes more where it must
   try {
     const plan::Plan plan = assumed_plan(own, slots);
-    out.slots = most_used_slots(plan.placement);
+    out.slots = plan::most_used_slots(plan.placement);
     out.activations = plan.activations;
     out.chunks = plan.chunks;
     out.kept = plan::total_pairs(plan.quota);

@@ -16,16 +16,6 @@
 namespace lrmoe::replay {
 namespace {
 
-std::vector<std::int32_t> used_slots(const plan::Placement& placement) {
-  std::vector<std::int32_t> used;
-  for (int r = 0; r < placement.rows; ++r) {
-    const auto row = placement.row(r);
-    used.push_back(static_cast<std::int32_t>(
-        std::count_if(row.begin(), row.end(), [](std::int32_t e) { return e >= 0; })));
-  }
-  return used;
-}
-
 /// The tables of all layers' rows and pairs, which a whole step is priced from.
 constexpr std::int64_t kTableBytes = std::int64_t{1} << 30;
 
@@ -117,7 +107,7 @@ class Runner {
     cost::OptimizerWork optimizer;
     optimizer.experts = settings_.cluster.experts;
     optimizer.owned = strategy_->owns_experts();
-    optimizer.instances = used_slots(state.placement);
+    optimizer.instances = plan::used_slots(state.placement);
     if (!run.plan.keep_all || run.plan.score) {
       optimizer.score_bytes = static_cast<std::int64_t>(state.curves.state().size_bytes());
     }
@@ -136,7 +126,7 @@ class Runner {
       }
       optimizer.next_instances.assign(run.work.size(), 0);
     } else {
-      optimizer.next_instances = used_slots(state.placement);
+      optimizer.next_instances = plan::used_slots(state.placement);
     }
     work.optimizer.push_back(std::move(optimizer));
     result_.chunks = std::max(result_.chunks, run.plan.chunks);

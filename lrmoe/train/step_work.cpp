@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "lrmoe/plan/curve.h"
+#include "lrmoe/plan/tables.h"
 
 namespace lrmoe::train {
 namespace {
@@ -30,16 +31,6 @@ std::vector<std::int64_t> pack_rank(const model::Transformer& model, const CpuSe
   const std::vector<std::int64_t> packed = cost::pack(works);
   words.insert(words.end(), packed.begin(), packed.end());
   return words;
-}
-
-std::vector<std::int32_t> used_slots(const plan::Placement& placement) {
-  std::vector<std::int32_t> used;
-  for (int r = 0; r < placement.rows; ++r) {
-    const auto row = placement.row(r);
-    used.push_back(static_cast<std::int32_t>(
-        std::count_if(row.begin(), row.end(), [](std::int32_t e) { return e >= 0; })));
-  }
-  return used;
 }
 
 }  // namespace
@@ -99,7 +90,7 @@ std::vector<cost::OptimizerWork> optimizer_work(const Replica& replica, const Ga
     optimizer.experts = layer.cluster().experts;
     optimizer.owned = replica.strategy.owns_experts();
     optimizer.trained = replica.experts[i].trained();
-    optimizer.instances = used_slots(layer.slots().placement);
+    optimizer.instances = plan::used_slots(layer.slots().placement);
     for (const CpuSeconds& cpu : work.cpu) {
       optimizer.cpu_seconds.push_back(cpu.expert_update[i]);
     }
@@ -115,9 +106,9 @@ std::vector<cost::OptimizerWork> optimizer_work(const Replica& replica, const Ga
 void add_next_instances(std::vector<cost::OptimizerWork>& work, const Replica& replica) {
   for (std::size_t i = 0; i < work.size(); ++i) {
     // In-step, the weights go when the next step's demand is known: LayerWork has that.
-    work[i].next_instances = replica.places_in_step
-                                 ? std::vector<std::int32_t>(work[i].instances.size(), 0)
-                                 : used_slots(replica.model.moe_layers()[i]->slots().placement);
+    work[i].next_instances =
+        replica.places_in_step ? std::vector<std::int32_t>(work[i].instances.size(), 0)
+                               : plan::used_slots(replica.model.moe_layers()[i]->slots().placement);
   }
 }
 

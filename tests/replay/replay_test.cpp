@@ -170,7 +170,8 @@ TEST(Replay, InStepTheWeightsComeBeforeTheGemms) {
   const trace::Trace trace = random_trace(3, 1, 400, 16, 4);
   Entry in_step = entry("lrmoe", 1);
   in_step.options.lrmoe.placing = plan::Placing::in_step;
-  const Options o = options(4, {entry("lrmoe", 1), in_step});
+  Options o = options(4, {entry("lrmoe", 1), in_step});
+  o.clock.scale = 65536;  // so much work that replicas are worth their fetch
   const Report report = replay(trace, o);
   const Result& next = report.results[0];
   const Result& own = report.results[1];
@@ -179,7 +180,9 @@ TEST(Replay, InStepTheWeightsComeBeforeTheGemms) {
   const double received = 6 * instance * 3 / 4;
   const cost::Link& link = o.clock.profile.intra;
   const double fetch = link.latency + received / link.bandwidth;
-  const auto strategy = plan::make_strategy(in_step.options);
+  plan::StrategyOptions costed = in_step.options;
+  costed.costs = plan::plan_costs(o.clock.profile, o.clock.shape, o.clock.scale, 8);
+  const auto strategy = plan::make_strategy(costed);
   const plan::Cluster cluster{4, 16, 6, 4, 8};
   plan::Placement placement = strategy->initial(cluster);
   for (std::size_t s = 0; s < 3; ++s) {
@@ -199,8 +202,12 @@ TEST(Replay, InStepTheWeightsComeBeforeTheGemms) {
   EXPECT_LE(own.imbalance_forward, next.imbalance_forward);
   // In chunks they come once.
   Options chunked = options(4, {in_step});
+  chunked.clock.scale = o.clock.scale;
   chunked.chunks = 4;
   EXPECT_NEAR(replay(trace, chunked).results[0].total.seconds.fetch, 3 * fetch, 1e-12);
+  // With little work there are no replicas: 4 instances a rank.
+  const Result little = replay(trace, options(4, {in_step})).results[0];
+  EXPECT_NEAR(little.layers[0].cost.bytes.weights, 2 * 4 * received * 4 / 6, 1);
 }
 
 TEST(Replay, SameInputsSameFigures) {
