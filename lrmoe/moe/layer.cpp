@@ -100,8 +100,7 @@ struct MoeLayer::Impl {
   }
 
   // Placement in-step: a step's first micro-batch decides for all of them.
-  double fetch_seconds(const plan::Counts& demand, const StepInfo& info,
-                       cost::LayerWork& done) {
+  double fetch_seconds(const plan::Counts& demand, const StepInfo& info, cost::LayerWork& done) {
     const Stopwatch watch;
     if (!info.evaluate && !info.keep_all && plans.empty()) {
       fetch(strategy.place(cluster, demand, slots.placement, &curves));

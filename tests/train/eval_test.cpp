@@ -185,21 +185,24 @@ TEST_F(Eval, refuses_in_one_line) {
   EXPECT_EQ(refusal("none", "ids.npy"),
             "'none' does not exist; name a Hugging Face folder, a run folder or a checkpoint in it "
             "(step-N)");
-  EXPECT_EQ(refusal("ids.npy", "ids.npy"),
-            "'ids.npy' is no folder; name a Hugging Face folder, a run folder or a checkpoint in it "
-            "(step-N)");
+  EXPECT_EQ(
+      refusal("ids.npy", "ids.npy"),
+      "'ids.npy' is no folder; name a Hugging Face folder, a run folder or a checkpoint in it "
+      "(step-N)");
   fs::create_directory(folder_ / "empty");
-  EXPECT_EQ(refusal("empty", "ids.npy"),
-            "'empty' is no run folder, no checkpoint and no Hugging Face folder: there is no step-N, "
-            "no state.json and no config.json in it");
+  EXPECT_EQ(
+      refusal("empty", "ids.npy"),
+      "'empty' is no run folder, no checkpoint and no Hugging Face folder: there is no step-N, "
+      "no state.json and no config.json in it");
   std::ofstream(folder_ / "empty/config.toml") << "[train]\n";
   EXPECT_EQ(refusal("empty", "ids.npy"),
             "'empty' is a run folder without a checkpoint; train.checkpoint_every or the end of "
             "the run writes one");
   std::ofstream(folder_ / "empty/config.json") << "{}";
-  EXPECT_EQ(refusal("empty", "ids.npy"),
-            "'empty/config.json': model_type = '' is not a model type that this program knows; there "
-            "are: qwen3_moe, glm4_moe, olmoe, mixtral");
+  EXPECT_EQ(
+      refusal("empty", "ids.npy"),
+      "'empty/config.json': model_type = '' is not a model type that this program knows; there "
+      "are: qwen3_moe, glm4_moe, olmoe, mixtral");
   EXPECT_EQ(refusal("run", "none.npy"), "cannot read 'none.npy': No such file or directory");
 
   const auto refused = [&](const std::vector<std::int64_t>& shape,
