@@ -12,7 +12,7 @@ constexpr double kManyRows = 1e9;
 }  // namespace
 
 PlanCosts plan_costs(const cost::Profile& profile, const cost::Shape& shape, double scale,
-                     int ranks_per_node) {
+                     int ranks, int ranks_per_node) {
   PlanCosts costs;
   if (profile.measured || profile.peak_flops <= 0) {
     return costs;
@@ -25,8 +25,9 @@ PlanCosts plan_costs(const cost::Profile& profile, const cost::Shape& shape, dou
   const double row =
       scale * static_cast<double>(shape.hidden) * static_cast<double>(shape.element_bytes);
   costs.intra_row = row / profile.intra.bandwidth;
-  costs.inter_row = row / (ranks_per_node > 0 ? profile.inter : profile.intra).bandwidth;
-  const cost::Link& far = ranks_per_node > 0 ? profile.inter : profile.intra;
+  const bool nodes = ranks_per_node > 0 && ranks > ranks_per_node;
+  const cost::Link& far = nodes ? profile.inter : profile.intra;
+  costs.inter_row = row / far.bandwidth;
   costs.backward_least = 2 * far.latency + kBackwardKernels * profile.launch;
   costs.fetch_instance =
       shape.expert_elements() * static_cast<double>(shape.element_bytes) / far.bandwidth;

@@ -17,14 +17,15 @@ struct PlanCosts {
   double intra_row = 0;       // a row to a rank in the same node
   double inter_row = 0;       // a row to another node
   double backward_least = 0;  // of a backward pass without pairs: latencies, launches
-  double fetch_instance =
-      0;  // an expert's weights from another node (within, where all are in one)
+  /// An expert's weights from another node (within, where all are in one).
+  double fetch_instance = 0;
   bool known() const { return forward_pair > 0; }
   bool operator==(const PlanCosts&) const = default;
 };
 
-/// `scale`: tokens that each counted token stands for. `ranks_per_node`: 0 for all in one.
+/// `scale`: tokens that each counted token stands for. `ranks_per_node`: 0 for all in one;
+/// with no more `ranks` than that they are in one too.
 PlanCosts plan_costs(const cost::Profile& profile, const cost::Shape& shape, double scale,
-                     int ranks_per_node);
+                     int ranks, int ranks_per_node);
 
 }  // namespace lrmoe::plan

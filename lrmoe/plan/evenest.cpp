@@ -15,6 +15,19 @@ namespace {
 
 constexpr std::int64_t kLittle = kEven / 400;
 
+/// The least that fullest_share can be: a rank cannot hold a part of a pair.
+std::int64_t even_share(int ranks, std::span<const std::int64_t> forward,
+                        std::span<const std::int64_t> backward) {
+  std::int64_t share = kEven;
+  for (const auto weights : {forward, backward}) {
+    const std::int64_t all = std::accumulate(weights.begin(), weights.end(), std::int64_t{0});
+    if (all > 0) {
+      share = std::max(share, mul_div((all + ranks - 1) / ranks, ranks * kEven, all));
+    }
+  }
+  return share;
+}
+
 }  // namespace
 
 std::int64_t fullest_share(const Placement& placement, std::span<const std::int64_t> forward,
@@ -38,8 +51,9 @@ Placement place_evenest(const Cluster& cluster, std::span<const std::int64_t> fo
                         std::span<const std::int64_t> backward, const RobustSettings& settings) {
   Placement best = place_robust(cluster, forward, backward, settings);
   std::int64_t least = fullest_share(best, forward, backward);
+  const std::int64_t even = even_share(cluster.ranks, forward, backward);
   Cluster fewer = cluster;
-  while (least > kEven + kLittle && (fewer.slots - 1) * fewer.ranks >= fewer.experts) {
+  while (least > even + kLittle && (fewer.slots - 1) * fewer.ranks >= fewer.experts) {
     --fewer.slots;
     Placement other = place_robust(fewer, forward, backward, settings);
     const std::int64_t share = fullest_share(other, forward, backward);

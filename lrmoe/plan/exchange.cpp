@@ -62,7 +62,7 @@ std::int64_t Exchange::run(const InstanceIndex& index, std::span<const std::int6
   for (int round = 0; round < kRounds; ++round) {
     for (std::int32_t r = 0; r < index.ranks; ++r) {
       if (kept_[at(r)] > capacity && held(r).size() > 1) {
-        relieve(index, capacity, r, loads);
+        relieve(index, capacity, r, round, loads);
       }
     }
     const std::int64_t after = above(capacity);
@@ -74,7 +74,7 @@ std::int64_t Exchange::run(const InstanceIndex& index, std::span<const std::int6
   return before;
 }
 
-void Exchange::relieve(const InstanceIndex& index, std::int64_t capacity, std::int32_t r,
+void Exchange::relieve(const InstanceIndex& index, std::int64_t capacity, std::int32_t r, int round,
                        std::span<std::int64_t> loads) {
   const std::span<const Held> own = held(r);
   std::int64_t least = own.front().share;
@@ -84,10 +84,14 @@ void Exchange::relieve(const InstanceIndex& index, std::int64_t capacity, std::i
   }
   for (const Held& h : own) {
     std::int64_t& from = loads[at(h.instance)];
-    const std::int32_t end = index.begin[at(h.expert) + 1];
+    const std::int32_t begin = index.begin[at(h.expert)];
+    const std::int32_t count = index.begin[at(h.expert) + 1] - begin;
+    // Others in every round.
+    const std::int32_t start = round * kPartners % count;
     int partners = kPartners;
-    for (std::int32_t j = index.begin[at(h.expert)];
-         j < end && h.share > least && from > 0 && kept_[at(r)] > capacity; ++j) {
+    for (std::int32_t n = 0; n < count && h.share > least && from > 0 && kept_[at(r)] > capacity;
+         ++n) {
+      const std::int32_t j = begin + (start + n < count ? start + n : start + n - count);
       const std::int32_t s = index.rank[at(j)];
       if (kept_[at(s)] >= kept_[at(r)] || node_[at(s)] != node_[at(r)]) {
         continue;

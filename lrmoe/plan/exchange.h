@@ -32,7 +32,7 @@ class Exchange {
   };
   void list(const InstanceIndex& index, std::span<const std::int64_t> share);
   std::span<const Held> held(std::int32_t r) const;
-  void relieve(const InstanceIndex& index, std::int64_t capacity, std::int32_t r,
+  void relieve(const InstanceIndex& index, std::int64_t capacity, std::int32_t r, int round,
                std::span<std::int64_t> loads);
   std::int64_t above(std::int64_t capacity) const;
 

@@ -264,26 +264,7 @@ class Hubs {
         }
       }
     }
-    // What is left, a slot of each rank in turn, to the expert with most per instance.
-    for (bool more = true; more;) {
-      more = false;
-      for (int r = 0; r < ranks_; ++r) {
-        int best = -1;
-        for (int e = 0; e < experts_ && used_[at(r)] < slots_; ++e) {
-          if (best >= 0 && weight(e).most() * count[at(best)] <= weight(best).most()) {
-            break;  // sorted: no other can have more, even with one instance
-          }
-          if (!holds(r, e) && (best < 0 || weight(e).most() * count[at(best)] >
-                                               weight(best).most() * count[at(e)])) {
-            best = e;
-          }
-        }
-        if (best >= 0) {
-          give(r, best);
-          more = true;
-        }
-      }
-    }
+    share_rest(placement_, used_, weights_);
   }
 
   int ranks_, slots_, experts_;
@@ -302,6 +283,40 @@ class Hubs {
 };
 
 }  // namespace
+
+void share_rest(Placement& placement, std::vector<int>& used, std::span<const PhaseLoad> weights) {
+  const int experts = static_cast<int>(weights.size());
+  std::vector<std::int64_t> count(weights.size(), 0);
+  for (const std::int32_t e : placement.values) {
+    if (e >= 0) {
+      ++count[at(e)];
+    }
+  }
+  const auto holds = [&](int rank, int e) {
+    const auto row = placement.row(rank);
+    return std::find(row.begin(), row.end(), e) != row.end();
+  };
+  for (bool more = true; more;) {
+    more = false;
+    for (int r = 0; r < placement.rows; ++r) {
+      int best = -1;
+      for (int e = 0; e < experts && used[at(r)] < placement.cols; ++e) {
+        if (best >= 0 && weights[at(e)].most() * count[at(best)] <= weights[at(best)].most()) {
+          break;  // sorted: no other can have more, even with one instance
+        }
+        if (!holds(r, e) && (best < 0 || weights[at(e)].most() * count[at(best)] >
+                                             weights[at(best)].most() * count[at(e)])) {
+          best = e;
+        }
+      }
+      if (best >= 0) {
+        placement.at(r, used[at(r)]++) = best;
+        ++count[at(best)];
+        more = true;
+      }
+    }
+  }
+}
 
 Placement place_hubs(const Cluster& cluster, std::span<const PhaseLoad> weights,
                      const HubShape& shape) {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "lrmoe/plan/types.h"
 
@@ -50,5 +51,9 @@ struct HubShape {
 /// most(). R * S >= E. A slot stays empty where its rank holds every expert.
 Placement place_hubs(const Cluster& cluster, std::span<const PhaseLoad> weights,
                      const HubShape& shape);
+
+/// Fills free slots, one of each rank in turn, with the expert that has most per
+/// instance and does not stand there. `weights` [E], heaviest first by most(); `used` [R].
+void share_rest(Placement& placement, std::vector<int>& used, std::span<const PhaseLoad> weights);
 
 }  // namespace lrmoe::plan

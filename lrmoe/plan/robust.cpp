@@ -9,6 +9,7 @@
 
 #include "lrmoe/plan/excess.h"
 #include "lrmoe/plan/exchange.h"
+#include "lrmoe/plan/fill.h"
 #include "lrmoe/plan/fixed_point.h"
 #include "lrmoe/plan/hubs.h"
 #include "lrmoe/plan/tied.h"
@@ -19,6 +20,9 @@ namespace {
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
+
+/// Of a rank's mean; with less excess a placement counts as even.
+constexpr std::int64_t kLittle = kMeanLoad / 400;
 
 /// SplitMix64: scatters an index over all integers.
 std::uint64_t scatter(std::uint64_t x) {
@@ -75,14 +79,21 @@ class Trials {
     }
   }
 
+  /// What the fuller phase's fullest rank is above the mean, each split by itself.
+  std::int64_t excess(const Placement& placement) const {
+    ReplicaFlow flow(placement, static_cast<int>(weights_[0].size()));
+    return std::max(flow.excess(weights_[0], means_[0]), flow.excess(weights_[1], means_[1]));
+  }
+
   /// Stops where it passes `limit`.
   std::int64_t score(const Placement& placement, std::int64_t limit) const {
     ReplicaFlow flow(placement, static_cast<int>(weights_[0].size()));
     std::int64_t sum = 0;
     std::size_t first = 0;
     if (tied_ > 0) {
-      sum = flow.excess(weights_[0], means_[0]) * 32;
-      sum += tied_excess(placement, flow) * tied_;
+      const std::int64_t forward = flow.excess(weights_[0], means_[0]);
+      sum = forward * (forward > kMeanLoad / 1000 ? 1024 : 32);  // prices cannot mend it
+      sum += tied_excess(placement, flow) * tied_ / std::max(placement.rows / 32, 1);
       first = 2;
     }
     for (std::size_t i = first; i < weights_.size() && sum < limit; ++i) {
@@ -97,7 +108,7 @@ class Trials {
   std::int64_t tied_excess(const Placement& placement, const ReplicaFlow& flow) const {
     std::vector<std::int64_t> share, loads;
     for (std::size_t e = 0; e < weights_[0].size(); ++e) {
-      share.push_back(weights_[0][e] > 0 ? mul_div(weights_[1][e], kMeanLoad, weights_[0][e]) : 0);
+      share.push_back(weights_[0][e] > 0 ? kept_share({weights_[0][e], weights_[1][e]}) : 0);
     }
     flow.loads(weights_[0], loads);
     InstanceIndex index;
@@ -236,15 +247,35 @@ Placement place_robust(const Cluster& cluster, std::span<const std::int64_t> for
                       tied_weight(cluster, settings));
   Placement best;
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
-  for (const HubShape& shape : shapes) {
-    Placement placement = place_hubs(cluster, sorted.weights, shape);
-    const std::int64_t score = shapes.size() == 1 ? 0 : trials.score(placement, least);
+  const auto consider = [&](Placement placement, bool alone) {
+    const std::int64_t score = alone ? 0 : trials.score(placement, least);
     if (score < least) {
       best = std::move(placement);
       least = score;
     }
+  };
+  for (const HubShape& shape : shapes) {
+    consider(place_hubs(cluster, sorted.weights, shape), shapes.size() == 1);
     if (least == 0) {
       break;
+    }
+  }
+  if (trials.excess(best) > kLittle) {
+    // Hubs do not suit every demand: other ways are tried too.
+    least = trials.score(best, std::numeric_limits<std::int64_t>::max());
+    if (settings.tied) {
+      consider(place_hubs(cluster, sorted.weights, shapes_for(cluster, sorted.weights, false)[0]),
+               false);
+    }
+    for (const int backward_parts : {0, 1, 2}) {  // of two
+      std::vector<std::int64_t> weights;
+      for (const PhaseLoad& w : sorted.weights) {
+        weights.push_back(((2 - backward_parts) * w.forward + backward_parts * w.backward) / 2);
+      }
+      Placement filled = place_fill(cluster, sorted.weights, weights);
+      if (filled.rows > 0) {
+        consider(std::move(filled), false);
+      }
     }
   }
   for (std::int32_t& e : best.values) {

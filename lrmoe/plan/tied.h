@@ -2,6 +2,7 @@
 // at the instance of its forward pass (activation mode keep).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -23,9 +24,12 @@ struct HubRank {
 /// Ranks times experts above which the search is cut short.
 inline constexpr std::int64_t kLargeSearch = 4096;
 
-/// Backward load per forward load of an expert, in kMeanLoad; the mean where it has none.
+/// Backward load per forward load of an expert, in kMeanLoad and at most kMostShare; the
+/// mean where it has none.
+inline constexpr std::int64_t kMostShare = kMeanLoad << 10;
 inline std::int64_t kept_share(const PhaseLoad& weight) {
-  return weight.forward > 0 ? weight.backward * kMeanLoad / weight.forward : kMeanLoad;
+  return weight.forward > 0 ? std::min(weight.backward * kMeanLoad / weight.forward, kMostShare)
+                            : kMeanLoad;
 }
 
 /// Swaps whole experts between ranks while the backward loads come nearer to their

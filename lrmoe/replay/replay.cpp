@@ -35,7 +35,7 @@ class Runner {
     const int per_node =
         clock.ranks_per_node >= 0 ? clock.ranks_per_node : clock.profile.ranks_per_node;
     plan::StrategyOptions own = entry.options;
-    own.costs = plan::plan_costs(clock.profile, clock.shape, clock.scale, per_node);
+    own.costs = plan::plan_costs(clock.profile, clock.shape, clock.scale, options.ranks, per_node);
     if (options.budget > 0) {
       own.memory.bytes = options.budget;
       own.memory.layers = in_flight;

@@ -89,8 +89,8 @@ int ranks_per_node(const Config& config) {
 plan::StrategyOptions strategy_options(const Config& config) {
   plan::StrategyOptions options = config.strategy;
   if (const auto clock = virtual_clock(config)) {
-    options.costs =
-        plan::plan_costs(clock->profile, clock->shape, clock->scale, ranks_per_node(config));
+    options.costs = plan::plan_costs(clock->profile, clock->shape, clock->scale,
+                                     config.parallel.ranks, ranks_per_node(config));
   }
   if (!config.memory.budget.empty()) {
     options.memory.bytes = parse_size(config.memory.budget, "[memory] budget");

@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <iostream>
 #include <numeric>
 
 #include "lrmoe/plan/excess.h"
+#include "lrmoe/plan/fill.h"
 #include "lrmoe/plan/place.h"
 #include "lrmoe/plan/split.h"
 #include "tests/plan/helpers.h"
@@ -109,6 +112,56 @@ RC_GTEST_PROP(ReplicaFlow, ExcessIsThatOfTheExactSplit, (std::uint64_t seed)) {
   const std::int64_t other_mean = (sum(other) + ranks - 1) / ranks;
   RC_ASSERT(flow.excess(other, other_mean) ==
             min_max_split(other, instances_of(placement, experts), ranks).largest - other_mean);
+}
+
+// Where the search is cut short too, in all modes.
+TEST(PlaceRobust, LargeClustersAreEven) {
+  struct Case {
+    int ranks, experts, slots;
+  };
+  for (const Case c : {Case{192, 256, 3}, Case{192, 256, 4}, Case{96, 256, 5}, Case{96, 128, 3},
+                       Case{256, 256, 3}, Case{192, 128, 3}, Case{1024, 256, 2}}) {
+    test::Random random(7);
+    const Weights forward = skewed(random, c.experts, 0.8);
+    Weights backward = skewed(random, c.experts, 0.15);
+    for (std::size_t e = 0; e < backward.size(); ++e) {
+      backward[e] = backward[e] * forward[e] / 400000;
+    }
+    for (const bool tied : {false, true}) {
+      RobustSettings settings;
+      settings.tied = tied;
+      const Placement placement =
+          place_robust({c.ranks, c.experts, c.slots, 8, 0}, forward, backward, settings);
+      expect_sound(placement, c.experts);
+      EXPECT_LE(unequal(forward, placement), 1.0026) << c.ranks << " ranks, tied " << tied;
+      if (!tied) {  // else it follows from the forward split, and prices mend the rest
+        EXPECT_LE(unequal(backward, placement), 1.0026) << c.ranks << " ranks";
+      }
+    }
+  }
+}
+
+RC_GTEST_PROP(PlaceFill, AnyWeightsAreEvenInTheirPhase, (std::uint64_t seed)) {
+  test::Random random(seed);
+  const int ranks = test::pick(random, 1, 40);
+  const int whole = test::pick(random, 1, 4);
+  const int experts = ranks * whole;
+  Weights weights = skewed(random, experts, 0.3 * test::pick(random, 0, 5));
+  std::vector<PhaseLoad> loads;
+  std::sort(weights.begin(), weights.end(), std::greater<>());
+  for (const std::int64_t w : weights) {
+    loads.push_back({w, w});
+  }
+  Placement placement = place_fill({ranks, experts, whole + 1, 1, 0}, loads, weights);
+  for (int r = 0; r < ranks; ++r) {
+    auto row = placement.row(r);
+    std::sort(row.begin(), row.end(), [](std::int32_t a, std::int32_t b) {
+      return static_cast<std::uint32_t>(a) < static_cast<std::uint32_t>(b);
+    });
+  }
+  expect_sound(placement, experts);
+  RC_ASSERT(unequal(weights, placement) <= 1.0 + 1e-4 * ranks);
+  RC_ASSERT(place_fill({ranks, experts, whole, 1, 0}, loads, weights).rows == 0);
 }
 
 TEST(PlaceRobust, BothPhasesAreEvenAndAnotherSlotDoesNotHarm) {

@@ -181,7 +181,7 @@ TEST(Replay, InStepTheWeightsComeBeforeTheGemms) {
   const cost::Link& link = o.clock.profile.intra;
   const double fetch = link.latency + received / link.bandwidth;
   plan::StrategyOptions costed = in_step.options;
-  costed.costs = plan::plan_costs(o.clock.profile, o.clock.shape, o.clock.scale, 8);
+  costed.costs = plan::plan_costs(o.clock.profile, o.clock.shape, o.clock.scale, 4, 8);
   const auto strategy = plan::make_strategy(costed);
   const plan::Cluster cluster{4, 16, 6, 4, 8};
   plan::Placement placement = strategy->initial(cluster);
