@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "lrmoe/base/error.h"
 #include "lrmoe/base/size.h"
+#include "lrmoe/train/config_clock.h"
 #include "lrmoe/train/trainer.h"
 
 namespace lrmoe::cli {
@@ -49,7 +50,8 @@ std::string to_json(const std::string& run, const train::TrainResult& result) {
   return json.dump(2) + "\n";
 }
 
-std::string summary(const std::string& run, const train::TrainResult& result) {
+std::string summary(const std::string& run, const train::TrainResult& result,
+                    const train::Config& config) {
   std::string text = std::to_string(result.steps) + " steps";
   char buffer[160];
   if (!result.losses.empty()) {
@@ -64,7 +66,7 @@ std::string summary(const std::string& run, const train::TrainResult& result) {
                 result.total_seconds, result.moe_seconds,
                 static_cast<long long>(result.dropped_pairs),
                 print_size(result.memory_peak_bytes).c_str());
-  return text + buffer + "run folder: " + run + "\n";
+  return text + buffer + "clock: " + train::clock_words(config) + "\nrun folder: " + run + "\n";
 }
 
 void run(const Arguments& arguments) {
@@ -80,7 +82,7 @@ void run(const Arguments& arguments) {
   options.resume = arguments.resume;
   options.quiet = arguments.quiet;
   const train::TrainResult result = train::train(options);
-  show(arguments.json, summary(options.run_folder, result));
+  show(arguments.json, summary(options.run_folder, result, options.config));
   write_json(arguments.json, to_json(options.run_folder, result));
 }
 

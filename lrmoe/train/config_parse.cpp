@@ -191,10 +191,15 @@ Setting setting_of(const std::string& text) {
 Config resolve(const std::vector<Setting>& settings, const std::string& name) {
   Config config;
   for (const bool first : {true, false}) {
-    for (const Setting& setting : settings) {
-      const Field& field = field_of(setting);
-      if (field.before_others == first) {
-        apply(field, setting, config);
+    for (auto setting = settings.begin(); setting != settings.end(); ++setting) {
+      const Field& field = field_of(*setting);
+      // A model's folder that is named again later does not have to be there.
+      const bool replaced =
+          first && std::any_of(setting + 1, settings.end(), [&](const Setting& later) {
+            return later.section == setting->section && later.key == setting->key;
+          });
+      if (field.before_others == first && !replaced) {
+        apply(field, *setting, config);
       }
     }
   }

@@ -144,6 +144,7 @@ def row_of(name, folder, records, target):
     last = [r["validation_loss"] for r in records if "validation_loss" in r]
     return {
         "strategy": name,
+        "activations": "recompute" if name.startswith("lrmoe") else "keep",
         "reached": target is not None and last[-1] <= target,
         "steps": len(records),
         **{

@@ -126,6 +126,7 @@ class NumbersTest(ReportCase):
         self.assertIn(f"to a validation loss of 1.78, symi {symi['moe_seconds']:.3g} s", words)
         self.assertIn(f"{saved:.0f}% saved", words)
         self.assertIn("cost: Noise in the expert gradients", words)
+        self.assertIn("MoE memory (activations: recompute against keep): ", words)
         self.assertIn("MoE time is modelled (virtual clock, h200-nvlink)", page.text)
         self.assertIn("at the dimensions of qwen3-30b-a3b, each token standing for 16.", page.text)
         late = [r for r in rows.values() if not r["reached"]]

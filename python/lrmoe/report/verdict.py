@@ -74,7 +74,10 @@ def verdict(report: Report, run: Run, base: Run) -> Verdict:
                 f"MoE time per step: {seconds(ours)} instead of {seconds(theirs)} "
                 f"({_difference(ours, theirs)}); says nothing of the steps needed"
             )
-    weigh("MoE memory", "memory_subtotal", memory)
+    modes = [r.row.get("activations") for r in (run, base)]
+    unlike = all(isinstance(m, str) for m in modes) and modes[0] != modes[1]
+    of = f" (activations: {modes[0]} against {modes[1]})" if unlike else ""
+    weigh("MoE memory" + of, "memory_subtotal", memory)
     new, old = run.figure("validation_loss"), base.figure("validation_loss")
     if known(new) and known(old):
         gap = new - old

@@ -316,5 +316,17 @@ TEST(Config, StrategySpecifications) {
   EXPECT_NE(message("").find("is not a strategy"), std::string::npos);
 }
 
+// Of a folder that is named twice only the later one has to be there.
+TEST(Config, AModelThatIsNamedAgainIsNotRead) {
+  const std::string toml = "[model]\npath = \"/nowhere/at/all\"\n";
+  EXPECT_THROW(parse_config(toml, "a.toml", {}), InputError);
+  try {
+    parse_config(toml, "a.toml", {"model.path=/nowhere/else"});
+    FAIL() << "there is no such folder";
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("/nowhere/else"), std::string::npos) << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace lrmoe::train
