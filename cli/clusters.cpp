@@ -6,6 +6,7 @@
 #include "lrmoe/base/error.h"
 #include "lrmoe/base/names.h"
 #include "lrmoe/base/output_file.h"
+#include "lrmoe/base/size.h"
 #include "lrmoe/model/hf_config.h"
 #include "lrmoe/train/config_clock.h"
 #include "lrmoe/train/config_fields.h"
@@ -89,7 +90,7 @@ replay::Entry parse_entry(const train::Config& base, const std::string& spec) {
 void add_cluster_options(CLI::App& command, int& ranks, int& slots) {
   command.add_option("--ranks", ranks, "R (default: 8)")
       ->type_name("R")
-      ->check(CLI::Range(1, 65536));
+      ->check(CLI::Range(1, trace::kMostRanks));
   command
       .add_option("--slots", slots,
                   "S, experts that a rank has room for (default: ceil(E / R) + 2)")
@@ -118,6 +119,14 @@ void add_scale_options(CLI::App& command, double& scale, int& chunks, std::int64
   command.add_option("--seed", seed, "Of the selection (default: 1)")
       ->type_name("N")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 62));
+}
+
+std::int64_t parse_budget(const std::string& text) {
+  const std::int64_t bytes = parse_size(text, "--memory");
+  if (bytes == 0) {
+    throw InputError("--memory must be above 0; leave it out for no budget");
+  }
+  return bytes;
 }
 
 void check_scale(double scale) {

@@ -31,6 +31,9 @@ void add_cluster_options(CLI::App& command, int& ranks, int& slots);
 void add_model_option(CLI::App& command, std::string& model, const std::string& otherwise);
 void add_scale_options(CLI::App& command, double& scale, int& chunks, std::int64_t& seed);
 
+/// Bytes that `--memory` names. InputError unless it is a size above 0.
+std::int64_t parse_budget(const std::string& text);
+
 /// InputError unless it is above 0 and at most a million.
 void check_scale(double scale);
 

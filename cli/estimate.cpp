@@ -7,7 +7,6 @@
 #include "cli/commands.h"
 #include "lrmoe/base/error.h"
 #include "lrmoe/base/names.h"
-#include "lrmoe/base/size.h"
 #include "lrmoe/replay/estimate.h"
 #include "lrmoe/train/config_clock.h"
 
@@ -59,7 +58,7 @@ void run(const Arguments& arguments) {
   options.chunks = entry.chunks > 0 ? entry.chunks : std::max(arguments.chunks, 1);
   options.imbalance = arguments.imbalance;
   if (!arguments.memory.empty()) {
-    options.budget = parse_size(arguments.memory, "--memory");
+    options.budget = parse_budget(arguments.memory);
   }
   options.layers_in_flight = arguments.layers;
   const replay::Estimate estimate = replay::estimate(options);
@@ -82,7 +81,7 @@ void add_estimate(CLI::App& app, Action& action) {
       ->required();
   command->add_option("--ranks", arguments->ranks, "R (default: the configuration's, or 1)")
       ->type_name("R")
-      ->check(CLI::Range(1, 65536));
+      ->check(CLI::Range(1, trace::kMostRanks));
   command
       ->add_option("--slots", arguments->slots,
                    "S, experts that a rank has room for (default: ceil(E / R) + 2)")
@@ -121,7 +120,7 @@ void add_estimate(CLI::App& app, Action& action) {
       ->add_option("--layers-in-flight", arguments->layers,
                    "MoE layers whose memory counts (default: the model's)")
       ->type_name("N")
-      ->check(CLI::Range(1, 65536));
+      ->check(CLI::Range(1, trace::kMostLayers));
   add_json_option(*command, arguments->json);
   command->callback([arguments, &action] { action = [arguments] { run(*arguments); }; });
 }

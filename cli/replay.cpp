@@ -7,7 +7,6 @@
 #include "cli/commands.h"
 #include "lrmoe/base/error.h"
 #include "lrmoe/base/names.h"
-#include "lrmoe/base/size.h"
 #include "lrmoe/replay/report.h"
 #include "lrmoe/train/compare.h"
 
@@ -18,7 +17,7 @@ struct Arguments {
   std::string trace;
   int ranks = 8;
   int slots = 0;
-  std::string strategies = "fixed,symi,eplb,lrmoe:ratio=1,lrmoe";
+  std::string strategies = "fixed,fixed:activations=recompute,symi,eplb,lrmoe:ratio=1,lrmoe";
   std::string model = "own";
   std::string profile = "h200-ib";
   int ranks_per_node = -1;
@@ -31,6 +30,7 @@ struct Arguments {
   int layers = 0;
   std::int64_t seed = 1;
   bool memory_table = false;
+  std::string beside_table;  // the first option given that the memory table sets itself
   std::string json;
 };
 
@@ -50,6 +50,10 @@ std::vector<std::string> memory_table_strategies() {
 
 void run(const Arguments& arguments) {
   check_json(arguments.json);
+  if (!arguments.beside_table.empty()) {
+    throw InputError("--memory-table has its own strategies, activations and chunks; leave out " +
+                     arguments.beside_table);
+  }
   check_scale(arguments.scale);
   const trace::Trace trace = trace::Trace::open(arguments.trace);
   const trace::Info& info = trace.info();
@@ -65,8 +69,9 @@ void run(const Arguments& arguments) {
   options.seed = static_cast<std::uint64_t>(arguments.seed);
   options.chunks = arguments.chunks;
   options.layers_in_flight = arguments.layers;
-  options.budget = arguments.memory.empty() ? 0 : parse_size(arguments.memory, "--memory");
-  const train::Config base = base_config(arguments.selection);
+  options.budget = arguments.memory.empty() ? 0 : parse_budget(arguments.memory);
+  train::Config base = base_config(arguments.selection);
+  base.clock.profile = arguments.profile;  // for targets that need to know what work costs
   const std::vector<std::string> specs = arguments.memory_table
                                              ? memory_table_strategies()
                                              : train::split_strategies(arguments.strategies);
@@ -127,13 +132,20 @@ void add_replay(CLI::App& app, Action& action) {
       ->add_option("--layers-in-flight", arguments->layers,
                    "MoE layers whose memory counts (default: the model's)")
       ->type_name("N")
-      ->check(CLI::Range(1, 65536));
+      ->check(CLI::Range(1, trace::kMostLayers));
   command->add_flag("--memory-table", arguments->memory_table,
                     "In place of --strategies: fixed, lrmoe:ratio=1 and lrmoe, each with both "
                     "activation modes and in 1 and 4 chunks");
   add_json_option(*command, arguments->json);
   command->footer("`python -m lrmoe.report FILE` makes an HTML page of what --json wrote.");
-  command->callback([arguments, &action] { action = [arguments] { run(*arguments); }; });
+  command->callback([arguments, command, &action] {
+    for (const char* name : {"--strategies", "--activations", "--chunks"}) {
+      if (arguments->memory_table && command->count(name) > 0 && arguments->beside_table.empty()) {
+        arguments->beside_table = name;
+      }
+    }
+    action = [arguments] { run(*arguments); };
+  });
 }
 
 }  // namespace lrmoe::cli

@@ -85,7 +85,10 @@ void add_make(CLI::App& parent, const Shared& arguments, Action& action) {
   number("--experts", w.experts, "Experts of a layer", "E");
   number("--top-k", w.top_k, "Experts of a token", "K");
   number("--tokens", w.tokens, "Tokens of a step, over all ranks", "T");
-  number("--seed", w.seed, "Of the random numbers", "N");
+  command->add_option("--seed", w.seed, "Of the random numbers")
+      ->type_name("N")
+      ->capture_default_str()
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 62));
   number("--steps", w.steps, "Steps", "N");
   number("--layers", w.layers, "MoE layers", "N");
   number("--ranks", w.ranks, "Write which of R ranks each token comes from (0: do not)", "R");
@@ -119,10 +122,10 @@ void add_convert(CLI::App& parent, const Shared& arguments, Action& action) {
       ->check(CLI::Range(1, trace::kMostExperts));
   command->add_option("--hidden", c.hidden, "The model's hidden size")
       ->type_name("D")
-      ->check(CLI::Range(1, 1'000'000'000));
+      ->check(CLI::Range(1, trace::kMostWidth));
   command->add_option("--expert-width", c.expert_width, "The experts' width")
       ->type_name("N")
-      ->check(CLI::Range(1, 1'000'000'000));
+      ->check(CLI::Range(1, trace::kMostWidth));
   add_json_option(*command, arguments->json);
   command->callback([arguments, &action] { action = [arguments] { convert(*arguments); }; });
 }
@@ -132,7 +135,7 @@ void add_info(CLI::App& parent, const Shared& arguments, Action& action) {
   command->add_option("trace", arguments->input, "A routing trace")->type_name("FILE")->required();
   command->add_option("--ranks", arguments->ranks, "Also the load of R ranks, each owning E / R")
       ->type_name("R")
-      ->check(CLI::Range(1, 1'000'000));
+      ->check(CLI::Range(1, trace::kMostRanks));
   command
       ->add_option("--heat-map", arguments->heat_map,
                    "Draw layers by experts, as FILE.png or FILE.html")

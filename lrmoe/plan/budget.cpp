@@ -2,16 +2,33 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "lrmoe/base/error.h"
 #include "lrmoe/base/names.h"
 #include "lrmoe/base/size.h"
+#include "lrmoe/plan/tables.h"
 
 namespace lrmoe::plan {
 namespace {
 
 constexpr double kLeastRatio = 0.01;
+
+/// "8 of 10 slots a rank" where an instance more would not fit; "" where slots are left
+/// empty for another reason.
+std::string slots_given_up(const Plan& plan, const MemoryBudget& budget) {
+  const int used = most_used_slots(plan.placement);
+  const int all = std::min(plan.cluster.slots, plan.cluster.experts);
+  const MemoryModel& m = budget.model;
+  const std::int64_t instance = 2 * budget.layers * 3 * m.hidden * m.width * m.weight_bytes;
+  if (used >= all || fullest_rank(plan, budget).bytes + instance <= budget.bytes) {
+    return "";
+  }
+  return std::to_string(used) + " of " + std::to_string(plan.cluster.slots) + " slots a rank";
+}
 
 /// Tries plans in turn and remembers the one that needs least.
 class Search {
@@ -28,16 +45,21 @@ class Search {
     return now.bytes <= budget_.bytes;
   }
   /// The plan as it runs, with its memory.
-  Plan done(Plan plan, Activations activations, int chunks, const std::string& given_up) const {
-    MemoryModel model = budget_.model;
-    model.activations = activations;
-    model.chunks = chunks;
+  Plan done(Plan plan, Activations activations, int chunks,
+            std::vector<std::string> given_up) const {
+    MemoryBudget budget = budget_;
+    budget.model.activations = activations;
+    budget.model.chunks = chunks;
     plan.activations = activations;
     plan.chunks = chunks;
-    plan.memory = memory_terms(plan, model);
+    plan.memory = memory_terms(plan, budget.model);
+    const std::string slots = slots_given_up(plan, budget);
+    if (!slots.empty()) {
+      given_up.insert(given_up.begin(), slots);
+    }
     if (!given_up.empty()) {
       plan.notes.push_back("to fit the memory budget of " + print_size(budget_.bytes) + ": " +
-                           given_up);
+                           join(given_up));
     }
     return plan;
   }
@@ -86,28 +108,30 @@ Plan plan_within(const MemoryBudget& budget, const LrmoeOptions& options,
   Search search(budget);
   LrmoeOptions now = options;
   Plan plan = replan(now);
-  if (search.fits(plan, *now.activations, 1)) {
-    return search.done(std::move(plan), *now.activations, 1, "");
+  int chunks = std::max(budget.chunks, 1);
+  if (search.fits(plan, *now.activations, chunks)) {
+    return search.done(std::move(plan), *now.activations, chunks, {});
   }
-  std::string given_up;
+  std::vector<std::string> given_up;
   if (now.activations != Activations::recompute) {
     now.activations = Activations::recompute;
-    given_up = "activations are computed again";
+    given_up.emplace_back("activations are computed again");
     plan = replan(now);
-    if (search.fits(plan, *now.activations, 1)) {
-      return search.done(std::move(plan), *now.activations, 1, given_up);
+    if (search.fits(plan, *now.activations, chunks)) {
+      return search.done(std::move(plan), *now.activations, chunks, given_up);
     }
-    given_up += ", ";
   }
-  int chunks = 1;
+  const bool more_chunks = chunks < budget.most_chunks;
   while (chunks < budget.most_chunks) {
     chunks = std::min(2 * chunks, budget.most_chunks);
     if (search.fits(plan, *now.activations, chunks)) {
-      return search.done(std::move(plan), *now.activations, chunks,
-                         given_up + std::to_string(chunks) + " chunks");
+      given_up.push_back(std::to_string(chunks) + " chunks");
+      return search.done(std::move(plan), *now.activations, chunks, given_up);
     }
   }
-  given_up += std::to_string(chunks) + " chunks, a ratio of ";
+  if (more_chunks) {
+    given_up.push_back(std::to_string(chunks) + " chunks");
+  }
   // The largest ratio that fits, by halving; a ceiling on variance or time no longer counts.
   now.variance = 0.0;
   now.time = 0.0;
@@ -129,17 +153,41 @@ Plan plan_within(const MemoryBudget& budget, const LrmoeOptions& options,
       high = now.ratio;
     }
   }
-  return search.done(std::move(best), *now.activations, chunks, given_up + print_number(low));
+  given_up.push_back("a ratio of " + print_number(low));
+  return search.done(std::move(best), *now.activations, chunks, given_up);
 }
 
-int affordable_slots(const MemoryBudget& budget, const Cluster& cluster,
-                     const std::function<std::int64_t(int slots)>& bytes_with) {
+Placement affordable_placement(const MemoryBudget& budget, const Cluster& cluster, Activations set,
+                               const std::function<Plan(int slots, Activations)>& plan_with) {
   const int least = (cluster.experts + cluster.ranks - 1) / cluster.ranks;
-  int slots = cluster.slots;
-  while (slots > least && bytes_with(slots) > budget.bytes) {
-    --slots;
+  std::map<std::pair<Activations, int>, Plan> plans;
+  const auto plan_of = [&](Activations activations, int slots) -> const Plan& {
+    const auto key = std::pair(activations, slots);
+    const auto found = plans.find(key);
+    return found != plans.end() ? found->second
+                                : plans.emplace(key, plan_with(slots, activations)).first->second;
+  };
+  MemoryBudget now = budget;
+  now.model.activations = set;
+  now.model.chunks = std::max(budget.chunks, 1);
+  const auto fits = [&](int slots) {
+    return fullest_rank(plan_of(now.model.activations, slots), now).bytes <= budget.bytes;
+  };
+  while (true) {
+    // All of them: fewer weights are less, but the fullest rank's load is more.
+    for (int slots = cluster.slots; slots >= least; --slots) {
+      if (fits(slots)) {
+        return plan_of(now.model.activations, slots).placement;
+      }
+    }
+    if (now.model.activations != Activations::recompute) {
+      now.model.activations = Activations::recompute;
+    } else if (now.model.chunks < budget.most_chunks) {
+      now.model.chunks = std::min(2 * now.model.chunks, budget.most_chunks);
+    } else {
+      return plan_of(now.model.activations, least).placement;
+    }
   }
-  return slots;
 }
 
 }  // namespace lrmoe::plan

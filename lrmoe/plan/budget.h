@@ -23,17 +23,20 @@ struct Fullest {
 Fullest fullest_rank(const Plan& plan, const MemoryBudget& budget);
 
 /// `replan` makes the plan with some options. Gives up, in this order and only as
-/// far as needed: kept activations (recompute), whole passes (2, 4, ... chunks),
-/// quotas (a smaller ratio). The plan says what in activations, chunks and notes;
-/// its memory is filled in. Replicas are given up before, by affordable_slots.
+/// far as needed: kept activations (recompute), whole passes (twice the chunks that are
+/// set, 4 times, ...), quotas (a smaller ratio). The plan says what in activations,
+/// chunks and one note, with the slots that affordable_placement left empty; its memory
+/// is filled in.
 /// InputError where even the least does not fit; it names the rank, its terms and
 /// the smallest budget that would do.
 Plan plan_within(const MemoryBudget& budget, const LrmoeOptions& options,
                  const std::function<Plan(const LrmoeOptions&)>& replan);
 
-/// The most slots per rank, cluster.slots or fewer, whose placement `bytes_with`
-/// (the fullest rank's budgeted bytes) fits the budget; ceil(E / R) where none does.
-int affordable_slots(const MemoryBudget& budget, const Cluster& cluster,
-                     const std::function<std::int64_t(int slots)>& bytes_with);
+/// `plan_with` places in so many slots a rank and plans with these activations. The
+/// placement in the most slots, cluster.slots or fewer, that fits the budget with the
+/// activations that are set; where none does, with recompute; then with the fewest chunks
+/// of plan_within that any slots fit with. In ceil(E / R) slots where nothing fits.
+Placement affordable_placement(const MemoryBudget& budget, const Cluster& cluster, Activations set,
+                               const std::function<Plan(int slots, Activations)>& plan_with);
 
 }  // namespace lrmoe::plan

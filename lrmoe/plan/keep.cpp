@@ -6,6 +6,7 @@
 #include "lrmoe/plan/assign.h"
 #include "lrmoe/plan/cells.h"
 #include "lrmoe/plan/fixed_point.h"
+#include "lrmoe/plan/tables.h"
 
 namespace lrmoe::plan {
 namespace {
@@ -31,16 +32,31 @@ std::vector<std::int64_t> of_instances(const InstanceIndex& index, const Loads& 
 
 QuotaSettings quota_settings(const LrmoeOptions& options, const PriceTable& prices,
                              std::span<const std::int64_t> pairs) {
-  const std::int64_t ratio = options.variance > 0.0
-                                 ? ratio_for_variance(prices, pairs, options.variance)
-                                 : std::max<std::int64_t>(to_fixed(options.ratio), 1);
-  return {ratio, to_fixed(options.floor), to_fixed(options.slack)};
+  const std::int64_t floor = to_fixed(options.floor);
+  // However large the variance may be, every expert keeps its floor.
+  const std::int64_t ratio =
+      options.variance > 0.0
+          ? std::max({ratio_for_variance(prices, pairs, options.variance), floor, std::int64_t{1}})
+          : std::max<std::int64_t>(to_fixed(options.ratio), 1);
+  return {ratio, floor, to_fixed(options.slack)};
 }
 
 QuotaSettings quota_settings(const LrmoeOptions& options, const ScoreCurves* curves,
                              std::span<const std::int64_t> pairs) {
   PriceTable flat(1);
   return quota_settings(options, prices_of(curves, static_cast<int>(pairs.size()), flat), pairs);
+}
+
+Counts assumed_shortlist(const LrmoeOptions& options, const Counts& demand) {
+  Counts listed(demand.rows, demand.cols);
+  for (int r = 0; r < demand.rows; ++r) {
+    const std::vector<std::int64_t> pairs(demand.row(r).begin(), demand.row(r).end());
+    const std::int64_t all = std::accumulate(pairs.begin(), pairs.end(), std::int64_t{0});
+    const std::vector<std::int64_t> parts = apportion(shortlist_size(options, all), pairs);
+    std::transform(parts.begin(), parts.end(), listed.row(r).begin(),
+                   [](std::int64_t part) { return static_cast<std::int32_t>(part); });
+  }
+  return listed;
 }
 
 void even_out_kept(const RouteInput& input, const LrmoeOptions& options, RouteScratch& scratch) {

@@ -18,6 +18,10 @@ QuotaSettings quota_settings(const LrmoeOptions& options, const PriceTable& pric
 QuotaSettings quota_settings(const LrmoeOptions& options, const ScoreCurves* curves,
                              std::span<const std::int64_t> pairs);
 
+/// Pairs on the sources' shortlists [R, E] where only the demand is known: of every
+/// source as many as its shortlist takes, spread like its demand.
+Counts assumed_shortlist(const LrmoeOptions& options, const Counts& demand);
+
 /// Activation mode keep: of the outline's even forward splits one whose kept pairs, at
 /// one price for all experts, are even as well (exchange.h). Before routes are derived.
 void even_out_kept(const RouteInput& input, const LrmoeOptions& options, RouteScratch& scratch);

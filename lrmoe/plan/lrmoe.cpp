@@ -47,20 +47,23 @@ class Lrmoe final : public Strategy {
     if (total_pairs(demand) == 0) {
       return present;
     }
-    const auto place_in = [&](int slots) {
-      Cluster c = cluster;
-      c.slots = slots;
-      return with_slots(place_for(c, demand, present, curves), cluster.slots);
-    };
     if (memory_.bytes == 0) {
-      return place_in(cluster.slots);
+      return place_for(options_, cluster, demand, present, curves);
     }
-    // Replicas go before anything else does.
-    return place_in(affordable_slots(memory_, cluster, [&](int slots) {
-      return fullest_rank(route_with(options_, {cluster, demand, place_in(slots), false, curves}),
-                          memory_)
-          .bytes;
-    }));
+    // The shortlists of this demand are not known: they are assumed to be like it.
+    const bool lists = options_.shortlist < 1.0 && options_.shortlist_by == ShortlistBy::gate;
+    const Counts listed = lists ? assumed_shortlist(options_, demand) : Counts();
+    return affordable_placement(
+        memory_, cluster, *options_.activations, [&](int slots, Activations activations) {
+          LrmoeOptions options = options_;
+          options.activations = activations;
+          Cluster c = cluster;
+          c.slots = slots;
+          const Placement placement =
+              with_slots(place_for(options, c, demand, present, curves), cluster.slots);
+          return route_with(options,
+                            {cluster, demand, placement, false, curves, lists ? &listed : nullptr});
+        });
   }
 
   Plan route(const RouteInput& input) const override {
@@ -90,10 +93,10 @@ class Lrmoe final : public Strategy {
   }
 
  private:
-  Placement place_for(const Cluster& cluster, const Counts& demand, const Placement& present,
-                      const ScoreCurves* curves) const {
+  Placement place_for(const LrmoeOptions& given, const Cluster& cluster, const Counts& demand,
+                      const Placement& present, const ScoreCurves* curves) const {
     const auto pairs = pairs_per_expert(demand);
-    const LrmoeOptions options = timed(options_, cluster, demand);
+    const LrmoeOptions options = timed(given, cluster, demand);
     const QuotaSettings settings = quota_settings(options, curves, pairs);
     const auto quota = quota_without_ranks(curves, pairs, settings);
     RobustSettings robust;
@@ -107,7 +110,7 @@ class Lrmoe final : public Strategy {
       return with_slots(bring_near(costs_, d, place_evenest(d.cluster, pairs, quota, robust)),
                         cluster.slots);
     };
-    if (options_.placing == Placing::next_step) {
+    if (options.placing == Placing::next_step) {
       return place_in(cluster.slots);
     }
     // Replicas cost a fetch each: as many as there is room for, or none.
@@ -177,6 +180,9 @@ class SymiSampled final : public Strategy {
   explicit SymiSampled(const LrmoeOptions& options)
       : options_(options), symi_(make_strategy({.name = "symi"})) {
     check_options(options);
+    if (options.time > 0.0) {
+      throw InputError("[lrmoe] time is a target of lrmoe; symi-sampled takes ratio or variance");
+    }
   }
   std::string_view name() const override { return "symi-sampled"; }
   const LrmoeOptions* selection() const override { return &options_; }

@@ -8,6 +8,8 @@
 namespace lrmoe::plan {
 namespace {
 
+constexpr double kMostBytes = 0x1p60;
+
 /// What one phase brings to a rank: tokens T, pairs and rows sent from here, pairs P
 /// and rows N that arrive.
 struct Traffic {
@@ -74,6 +76,13 @@ std::vector<Traffic> kept_traffic(const Plan& plan, const MemoryModel& model) {
     }
   }
   return traffic_of(plan, stays);
+}
+
+/// Of tokens that stand for `scale` each.
+std::int64_t scaled(std::int64_t bytes, double scale) {
+  return scale == 1 ? bytes
+                    : static_cast<std::int64_t>(
+                          std::min(static_cast<double>(bytes) * scale + 0.5, kMostBytes));
 }
 
 /// The largest sum of three terms over the moments of a phase.
@@ -298,9 +307,9 @@ std::vector<MemoryTerms> phase_terms(const Plan& plan, const MemoryModel& model,
     MemoryTerms t;
     t.weights = used * 3 * model.hidden * model.width * model.weight_bytes;
     t.gradients = phase == Phase::forward ? 0 : t.weights;
-    t.activations = peak.activations;
-    t.buffers = peak.buffers;
-    t.workspace = peak.workspace;
+    t.activations = scaled(peak.activations, model.scale);
+    t.buffers = scaled(peak.buffers, model.scale);
+    t.workspace = scaled(peak.workspace, model.scale);
     terms.push_back(t);
   }
   return terms;
@@ -323,7 +332,8 @@ std::vector<std::int64_t> kept_bytes(const Plan& plan, const MemoryModel& model)
   const std::vector<Traffic> kept = kept_traffic(plan, model);
   std::vector<std::int64_t> bytes;
   for (std::size_t r = 0; r < forward.size(); ++r) {
-    bytes.push_back(RankBytes(plan, model, forward[r], backward[r], kept[r]).kept());
+    const RankBytes rank(plan, model, forward[r], backward[r], kept[r]);
+    bytes.push_back(scaled(rank.kept(), model.scale));
   }
   return bytes;
 }

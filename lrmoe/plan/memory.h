@@ -22,6 +22,7 @@ struct MemoryModel {
   int statistics = 0;                // fp32 numbers per pair that the scores need
   bool outputs = false;              // router gradient exact: y of every pair stays at its source
   bool oracle = false;               // metric exact: every pair's activations stay
+  double scale = 1;                  // tokens that each token of the plan stands for
 };
 
 /// What the options say of the scores: statistics, outputs, oracle.
@@ -46,12 +47,16 @@ std::vector<MemoryTerms> phase_terms(const Plan& plan, const MemoryModel& model,
 /// gradients, which are there from the first backward pass of a step on.
 std::vector<MemoryTerms> memory_terms(const Plan& plan, const MemoryModel& model);
 
+/// Chunks that a plan takes at most to fit a budget.
+inline constexpr int kMostChunks = 64;
+
 /// Bytes that a rank's MoE layers may take together (plan/budget.h).
 struct MemoryBudget {
   std::int64_t bytes = 0;  // 0: no budget
   int layers = 1;          // MoE layers of the model
-  int most_chunks = 64;
+  int most_chunks = kMostChunks;
   MemoryModel model;
+  int chunks = 1;  // that the passes run in anyway
 };
 
 /// What stays on every rank between a micro-batch's forward and backward pass, [R]:

@@ -5,8 +5,8 @@
 
 #include "lrmoe/base/error.h"
 #include "lrmoe/base/names.h"
-#include "lrmoe/base/size.h"
 #include "lrmoe/plan/budget.h"
+#include "lrmoe/plan/keep.h"
 #include "lrmoe/plan/tables.h"
 #include "lrmoe/replay/memory.h"
 
@@ -63,7 +63,15 @@ plan::Plan assumed_plan(const EstimateOptions& options, int slots) {
   }
   const plan::Placement placement =
       strategy->place(cluster, demand, strategy->initial(cluster), nullptr);
-  plan::Plan plan = strategy->route({cluster, demand, placement});
+  plan::RouteInput input{cluster, demand, placement};
+  plan::Counts listed;
+  const plan::LrmoeOptions* selection = strategy->selection();
+  if (selection != nullptr && selection->shortlist < 1.0 &&
+      selection->shortlist_by == plan::ShortlistBy::gate) {
+    listed = plan::assumed_shortlist(*selection, demand);
+    input.listed = &listed;
+  }
+  plan::Plan plan = strategy->route(input);
   plan.chunks = std::max(plan.chunks, options.chunks);
   return plan;
 }
@@ -77,7 +85,7 @@ WithinBudget plan_within_budget(const EstimateOptions& options, int slots) {
   budget.layers = options.layers_in_flight;
   budget.model = memory_model(options.strategy, options.shape, 1);
   budget.model.activations = plan::activations_of(options.strategy);
-  own.chunks = 1;  // the planner takes more where it must
+  budget.chunks = options.chunks;  // the planner takes more where it must
   try {
     const plan::Plan plan = assumed_plan(own, slots);
     out.slots = plan::most_used_slots(plan.placement);
@@ -89,12 +97,7 @@ WithinBudget plan_within_budget(const EstimateOptions& options, int slots) {
     const plan::Fullest fullest = plan::fullest_rank(plan, budget);
     out.bytes = fullest.bytes;
     out.terms = fullest.terms;
-    if (out.slots < slots) {
-      out.notes.push_back("to fit the memory budget of " + print_size(options.budget) + ": " +
-                          std::to_string(out.slots) + " of " + std::to_string(slots) +
-                          " slots a rank");
-    }
-    out.notes.insert(out.notes.end(), plan.notes.begin(), plan.notes.end());
+    out.notes = plan.notes;
   } catch (const InputError& error) {
     out.refused = error.what();
   }
@@ -172,7 +175,7 @@ Estimate estimate(const EstimateOptions& given) {
 
   EstimateOptions least = options;
   least.strategy.lrmoe.activations = plan::Activations::recompute;
-  least.chunks = std::max(options.chunks, kMostChunks);
+  least.chunks = std::max(options.chunks, plan::kMostChunks);
   const int least_slots = (options.shape.experts + options.ranks - 1) / options.ranks;
   const auto tight = in_flight(assumed_plan(least, least_slots), least);
   out.smallest_budget = std::min(fullest_total(tight), fullest_total(out.ranks));

@@ -47,14 +47,13 @@ struct Estimate {
   std::int64_t optimizer = 0;            // of a rank: fp32 weights and moments; beside the terms
   std::int64_t kept = 0, routed = 0;     // pairs of a layer
   std::int64_t most_tokens = 0;          // the largest step that the budget holds; 0: none
-  // What the same tokens need at least: recomputing, in kMostChunks chunks, no replicas.
+  // What the same tokens need at least: recomputing, in plan::kMostChunks chunks, no
+  // replicas.
   std::int64_t smallest_budget = 0;
   std::int64_t smallest_most_tokens = 0;  // that the budget holds then
   std::optional<WithinBudget> within;     // where there is a budget and `lrmoe` plans
   std::vector<std::string> notes;
 };
-
-inline constexpr int kMostChunks = 16;
 
 /// Pairs of every expert in proportion: a geometric series whose first is `imbalance`
 /// times the mean. Integers in 2^-20 of a pair share; [E].

@@ -61,13 +61,13 @@ std::string budget_lines(const Estimate& e) {
             "\nlargest step that fits: " + with_commas(e.most_tokens) + " tokens (" +
             with_commas(e.most_tokens / o.ranks) + " a rank)";
     if (e.smallest_most_tokens > e.most_tokens) {
-      text += "; with recompute, " + std::to_string(std::max(o.chunks, kMostChunks)) +
+      text += "; with recompute, " + std::to_string(std::max(o.chunks, plan::kMostChunks)) +
               " chunks and no replicas " + with_commas(e.smallest_most_tokens);
     }
     text += "\n";
   }
   return text + "smallest budget for these tokens: " + print_size(e.smallest_budget) +
-         " (recompute, " + std::to_string(std::max(o.chunks, kMostChunks)) +
+         " (recompute, " + std::to_string(std::max(o.chunks, plan::kMostChunks)) +
          " chunks, no replicas)\n";
 }
 

@@ -18,11 +18,8 @@ plan::MemoryModel memory_model(const plan::StrategyOptions& options, const cost:
   model.hidden = shape.hidden;
   model.width = shape.width;
   model.weight_bytes = shape.element_bytes;
-  // Every count of tokens and pairs is `scale` times as large.
-  model.activation_bytes = times(shape.element_bytes, scale);
-  model.gate_bytes = times(4, scale);
-  model.index_bytes = times(8, scale);
-  model.statistic_bytes = model.gate_bytes;
+  model.activation_bytes = shape.element_bytes;
+  model.scale = scale;
   if (plan::make_strategy({.name = options.name})->selection() != nullptr) {
     plan::set_scores(model, options.lrmoe);
   }

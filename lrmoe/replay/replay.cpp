@@ -30,7 +30,7 @@ class Runner {
     const trace::Info& info = trace.info();
     result_.entry = entry;
     result_.entry.options.lrmoe.activations = plan::activations_of(entry.options);
-    result_.chunks = entry.chunks > 0 ? entry.chunks : options.chunks;
+    settings_.chunks = entry.chunks > 0 ? entry.chunks : options.chunks;
     const cost::ClockOptions& clock = options.clock;
     const int per_node =
         clock.ranks_per_node >= 0 ? clock.ranks_per_node : clock.profile.ranks_per_node;
@@ -39,6 +39,7 @@ class Runner {
     if (options.budget > 0) {
       own.memory.bytes = options.budget;
       own.memory.layers = in_flight;
+      own.memory.chunks = settings_.chunks;
       own.memory.model = memory_;
       own.memory.model.activations = plan::activations_of(own);
     }
@@ -46,10 +47,10 @@ class Runner {
     in_step_ = strategy_->selection() != nullptr &&
                strategy_->selection()->placing == plan::Placing::in_step;
     const int slots = entry.slots > 0 ? entry.slots : options.slots;
-    result_.slots = slots_for(*strategy_, options.ranks, slots, info.experts);
-    settings_.cluster = {options.ranks, info.experts, result_.slots, info.top_k, per_node};
+    settings_.cluster = {options.ranks, info.experts,
+                         slots_for(*strategy_, options.ranks, slots, info.experts), info.top_k,
+                         per_node};
     settings_.options = result_.entry.options.lrmoe;
-    settings_.chunks = result_.chunks;
     plan::check_cluster(settings_.cluster);
     for (int l = 0; l < info.layers; ++l) {
       states_.push_back({strategy_->initial(settings_.cluster), plan::ScoreCurves(info.experts)});
@@ -129,7 +130,6 @@ class Runner {
       optimizer.next_instances = plan::used_slots(state.placement);
     }
     work.optimizer.push_back(std::move(optimizer));
-    result_.chunks = std::max(result_.chunks, run.plan.chunks);
     note_layer(step, layer, run, in_flight);
     work.layers.push_back({std::move(run.work)});
   }
@@ -137,6 +137,7 @@ class Runner {
   void note_layer(int step, int layer, const LayerRun& run, LayersInFlight& in_flight) {
     const plan::Plan& plan = run.plan;
     LayerResult& out = result_.layers.emplace_back();
+    note_settings(plan);
     out.layer = layer;
     out.step = step;
     out.forward_load = plan::rank_loads(plan.forward, options_.ranks);
@@ -155,6 +156,20 @@ class Runner {
     const LayerMemory memory = memory_of(plan, memory_);
     out.memory = plan::fullest(memory.terms);
     in_flight.add(memory);
+  }
+
+  /// What the plans of all layers and steps ran with.
+  void note_settings(const plan::Plan& plan) {
+    if (result_.layers.size() == 1) {
+      result_.activations = plan.activations;
+      result_.least_chunks = plan.chunks;
+    }
+    if (result_.activations != plan.activations) {
+      result_.activations.reset();
+    }
+    result_.slots = std::max(result_.slots, plan::most_used_slots(plan.placement));
+    result_.chunks = std::max(result_.chunks, plan.chunks);
+    result_.least_chunks = std::min(result_.least_chunks, plan.chunks);
   }
 
   void price_layers(const cost::StepWork& work) {

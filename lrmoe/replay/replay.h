@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,8 +57,11 @@ struct LayerResult {
 
 struct Result {
   Entry entry;
-  int slots = 0;
-  int chunks = 1;
+  // What the plans ran with.
+  int slots = 0;                                 // in use, on the rank and in the layer with most
+  std::optional<plan::Activations> activations;  // none: layers differ
+  int chunks = 1;                                // the most
+  int least_chunks = 1;
   std::vector<LayerResult> layers;  // step by step
   // Of all steps and layers.
   cost::LayerCost total;

@@ -18,7 +18,7 @@ std::string to_text(const Report& report);
 std::string memory_text(const Report& report);
 
 /// The first entry of this strategy; null when there is none. With `like`, one whose
-/// activations and chunks are those of `like`.
+/// plans ran with the activations and chunks of those of `like`, in all layers.
 const Result* find_result(const Report& report, std::string_view strategy,
                           const Result* like = nullptr);
 

@@ -72,7 +72,7 @@ Json result_json(const Report& report, const Result& r) {
   const cost::Seconds& s = r.total.seconds;
   return {{"strategy", r.entry.label},
           {"slots", r.slots},
-          {"activations", name_of(*r.entry.options.lrmoe.activations)},
+          {"activations", r.activations ? name_of(*r.activations) : "mixed"},
           {"chunks", r.chunks},
           {"layers", std::move(layers)},
           {"total",
@@ -97,9 +97,9 @@ Json result_json(const Report& report, const Result& r) {
 
 const Result* find_result(const Report& report, std::string_view strategy, const Result* like) {
   for (const Result& r : report.results) {
-    const bool alike = like == nullptr ||
-                       (r.chunks == like->chunks &&
-                        r.entry.options.lrmoe.activations == like->entry.options.lrmoe.activations);
+    const bool alike = like == nullptr || (r.activations && r.activations == like->activations &&
+                                           r.chunks == like->chunks && r.least_chunks == r.chunks &&
+                                           like->least_chunks == like->chunks);
     if (r.entry.options.name == strategy && alike) {
       return &r;
     }

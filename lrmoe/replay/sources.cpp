@@ -49,9 +49,15 @@ trace::Routing with_tokens(const trace::Routing& routing, std::int64_t tokens) {
       return;
     }
     to.reserve(static_cast<std::size_t>(tokens * per_token));
-    for (std::int64_t left = tokens; left > 0; left -= routing.tokens) {
-      const std::int64_t count = std::min(left, routing.tokens) * per_token;
-      to.insert(to.end(), from.begin(), from.begin() + count);
+    for (std::int64_t whole = tokens / routing.tokens; whole > 0; --whole) {
+      to.insert(to.end(), from.begin(), from.end());
+    }
+    const std::int64_t part = tokens % routing.tokens;
+    for (std::int64_t i = 0; i < part; ++i) {
+      // The tokens of a rank lie together: the first ones would leave ranks without.
+      const std::int64_t token = routing.sources.empty() ? i : i * routing.tokens / part;
+      const auto first = from.begin() + token * per_token;
+      to.insert(to.end(), first, first + per_token);
     }
   };
   fill(out.ids, routing.ids, routing.top_k);

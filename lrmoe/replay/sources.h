@@ -26,7 +26,8 @@ struct Sources {
 /// `recorded`: the ranks that the trace's sources refer to, or 0 (trace::sources_of).
 Sources split_sources(const trace::Routing& routing, int experts, int ranks, int recorded);
 
-/// Exactly `tokens` tokens: the first ones, or all of them again and again.
+/// Exactly `tokens` tokens: all of them as often as they fit in, and of the rest the
+/// first ones; with sources, every so many-th, so that all ranks have their share.
 trace::Routing with_tokens(const trace::Routing& routing, std::int64_t tokens);
 
 }  // namespace lrmoe::replay

@@ -48,10 +48,10 @@ void check_info(const Info& info, const std::string& where) {
   check_range(where, "num_experts", info.experts, 1, kMostExperts);
   check_range(where, "top_k", info.top_k, 1, info.experts);
   check_range(where, "num_steps", info.steps, 1, 1'000'000'000);
-  check_range(where, "num_layers", info.layers, 1, 1'000'000);
-  check_range(where, "hidden", info.hidden, 0, 1'000'000'000);
-  check_range(where, "expert_width", info.expert_width, 0, 1'000'000'000);
-  check_range(where, "ranks", info.ranks, 0, 1'000'000);
+  check_range(where, "num_layers", info.layers, 1, kMostLayers);
+  check_range(where, "hidden", info.hidden, 0, kMostWidth);
+  check_range(where, "expert_width", info.expert_width, 0, kMostWidth);
+  check_range(where, "ranks", info.ranks, 0, kMostRanks);
   check_range(where, "first_step", info.first, 0, std::int64_t{1} << 60);
 }
 
@@ -86,7 +86,7 @@ void check_routing(const Routing& routing, const Info& info, const std::string& 
   check_finite(routing.gates, where, prefix, "gates", k);
   if (!routing.sources.empty()) {
     check_size(where, prefix, "source", routing.sources.size(), tokens);
-    const std::int32_t most = info.ranks > 0 ? info.ranks : 1'000'000;
+    const std::int32_t most = info.ranks > 0 ? info.ranks : kMostRanks;
     for (std::size_t t = 0; t < tokens; ++t) {
       if (routing.sources[t] < 0 || routing.sources[t] >= most) {
         throw InputError(place(where, prefix, "source", t) + "rank " +

@@ -76,9 +76,9 @@ void Rows::add(const Row& row, std::int64_t line) {
   if (!all_finite(row.gates) || !all_finite(row.scores)) {
     throw InputError(where + "a gate or score is not a finite number");
   }
-  if (row.source && (*row.source < 0 || *row.source >= 1'000'000)) {
-    throw InputError(where + "source " + std::to_string(*row.source) +
-                     " is not a rank from 0 to 999999");
+  if (row.source && (*row.source < 0 || *row.source >= kMostRanks)) {
+    throw InputError(where + "source " + std::to_string(*row.source) + " is not a rank from 0 to " +
+                     std::to_string(kMostRanks - 1));
   }
   places_.push_back({row.step, row.layer, row.token, line, places_.size()});
   ids_.insert(ids_.end(), row.experts.begin(), row.experts.end());

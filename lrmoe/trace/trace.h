@@ -14,7 +14,11 @@ namespace lrmoe::trace {
 
 /// The id of a pair that was not routed.
 inline constexpr std::int32_t kNotRouted = -1;
+// More than any model or cluster has, and so little that no sum of bytes runs over.
 inline constexpr int kMostExperts = 1 << 16;
+inline constexpr int kMostLayers = 1024;
+inline constexpr int kMostWidth = 1 << 16;  // of hidden and expert_width
+inline constexpr int kMostRanks = 16384;
 
 /// What a trace says of itself.
 struct Info {

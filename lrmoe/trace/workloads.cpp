@@ -177,8 +177,8 @@ struct Workload::Impl {
     check_whole("top-k", options.top_k, 1, options.experts);
     check_whole("tokens", options.tokens, 1, 1'000'000'000);
     check_whole("steps", options.steps, 1, 1'000'000);
-    check_whole("layers", options.layers, 1, 10'000);
-    check_whole("ranks", options.ranks, 0, 65'536);
+    check_whole("layers", options.layers, 1, kMostLayers);
+    check_whole("ranks", options.ranks, 0, kMostRanks);
     check_real("exponent", options.exponent, 0.0, 20.0);
     check_real("drift", options.drift, 0.0, 1.0);
     if (options.name == "lognormal" || options.name == "drift") {

@@ -143,7 +143,7 @@ int Config::slots() const {
 
 void check_trace(const Config& c, const std::string& where) {
   if (!c.trace.write.empty() && c.trace.scores &&
-      plan::make_strategy(c.strategy)->selection() == nullptr) {
+      plan::make_strategy(strategy_options(c))->selection() == nullptr) {
     throw InputError(where + ": trace.scores = true, but strategy.name = " +
                      quote(c.strategy.name) + " scores no pairs; lrmoe and symi-sampled do");
   }

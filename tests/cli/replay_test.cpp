@@ -61,6 +61,28 @@ TEST(ReplayCommand, TheMemoryTableHasBothModesAndChunks) {
   EXPECT_NE(outcome.error.find("lrmoe:activations=recompute:chunks=4"), std::string::npos);
 }
 
+TEST(ReplayCommand, TheProfileSaysWhatATimeMeans) {
+  const TemporaryFolder folder;
+  write_trace(folder);
+  const Outcome outcome =
+      lrmoe_in(folder, "replay --trace t --ranks 4 --strategies lrmoe:time=0.00001 --json -");
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  const Json total = Json::parse(outcome.output)["results"][0]["total"];
+  EXPECT_LT(total["kept_pairs"].get<int>(), total["routed_pairs"].get<int>());
+}
+
+TEST(ReplayCommand, TheDefaultHasFixedInBothModes) {
+  const TemporaryFolder folder;
+  write_trace(folder);
+  const Outcome outcome = lrmoe_in(folder, "replay --trace t --ranks 4 --json -");
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  const Json results = Json::parse(outcome.output)["results"];
+  ASSERT_EQ(results.size(), 6u);
+  EXPECT_EQ(results[1]["strategy"], "fixed:activations=recompute");
+  EXPECT_EQ(results[1]["activations"], "recompute");
+  EXPECT_EQ(results[5]["activations"], "recompute");
+}
+
 TEST(ReplayCommand, WrongInputIsOneLine) {
   expect_usage_error("replay", "lrmoe: replay: --trace is required");
   expect_usage_error("replay --trace none", "lrmoe: ");
@@ -74,6 +96,12 @@ TEST(ReplayCommand, WrongInputIsOneLine) {
   expect_refused("replay --trace t --ratio 2", "--ratio 2");
   expect_refused("replay --trace t --placement later", "next-step or same-step");
   expect_refused("replay --trace t --scale 0", "--scale 0");
+  expect_refused("replay --trace t --memory 0", "--memory must be above 0");
+  expect_refused("replay --trace t --memory-table --strategies fixed", "leave out --strategies");
+  expect_refused("replay --trace t --memory-table --activations keep", "leave out --activations");
+  expect_refused("replay --trace t --memory-table --chunks 2", "leave out --chunks");
+  expect_refused("replay --trace t --ranks 16385", "--ranks");
+  expect_refused("replay --trace t --strategies symi-sampled:time=0.001", "symi-sampled");
 }
 
 TEST(PlanCommand, PrintsASummaryAndWritesAPlan) {
@@ -129,6 +157,8 @@ TEST(EstimateCommand, NamesConfigurationsAndBudgets) {
   expect_refused("estimate --model own", "there is no such model");
   expect_refused("estimate --model qwen3-30b-a3b --memory lots", "--memory");
   expect_refused("estimate --model qwen3-30b-a3b --imbalance 99", "--imbalance 99");
+  expect_refused("estimate --model qwen3-30b-a3b --memory 0", "--memory must be above 0");
+  expect_refused("estimate --model qwen3-30b-a3b --ranks 65536", "--ranks");
 }
 
 }  // namespace

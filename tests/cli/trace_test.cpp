@@ -50,6 +50,10 @@ TEST(TraceCommand, MistakesAreOneLine) {
                      "lrmoe: trace make: unknown option '--expert'; did you mean '--experts'?\n");
   expect_usage_error("trace make --workload zipf --output none/t",
                      "lrmoe: cannot write 'none/t': No such file or directory\n");
+  expect_usage_error("trace make --workload zipf --output t --seed -1",
+                     "lrmoe: trace make: --seed");
+  expect_usage_error("trace convert a.toml t --hidden 1000000000",
+                     "lrmoe: trace convert: --hidden");
   expect_usage_error("trace convert a.toml t",
                      "lrmoe: 'a.toml' line 2: 3 numbers; it takes k experts");
   expect_usage_error("trace convert a.toml a.toml",

@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "lrmoe/base/error.h"
+#include "lrmoe/base/size.h"
+#include "lrmoe/plan/tables.h"
 #include "lrmoe/plan/target.h"
 #include "tests/plan/helpers.h"
 
@@ -39,6 +43,22 @@ std::int64_t bytes_of(const Plan& plan, const MemoryBudget& budget) {
 int used_slots(const Plan& plan) {
   return static_cast<int>(std::count_if(plan.placement.values.begin(), plan.placement.values.end(),
                                         [](std::int32_t e) { return e >= 0; }));
+}
+
+/// What recomputing in so many chunks takes, with the number of slots that takes least.
+std::int64_t least_bytes(StrategyOptions options, const Counts& demand, int chunks) {
+  options.memory.bytes = 0;
+  options.lrmoe.activations = Activations::recompute;
+  const auto strategy = make_strategy(options);
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (Cluster cluster = kCluster; cluster.slots >= 8; --cluster.slots) {
+    RouteInput input{cluster, demand, strategy->initial(cluster)};
+    input.placement = strategy->place(cluster, demand, input.placement);
+    Plan plan = strategy->route(input);
+    plan.chunks = chunks;
+    least = std::min(least, bytes_of(plan, options.memory));
+  }
+  return least;
 }
 
 TEST(Budget, GivesUpInOrderAndSaysSo) {
@@ -80,11 +100,21 @@ TEST(Budget, GivesUpInOrderAndSaysSo) {
                       : used_slots(plan) < 80 ? 1
                                               : 0;
     EXPECT_GE(stage, last) << percent;
+    ASSERT_EQ(plan.notes.size(), stage > 0 ? 1U : 0U);
+    if (stage > 0) {
+      const std::string& note = plan.notes[0];
+      const int slots = most_used_slots(plan.placement);
+      const std::string of = std::to_string(slots) + " of 10 slots a rank";
+      EXPECT_EQ(note.find(of) != std::string::npos, slots < 10) << note;
+      EXPECT_EQ(note.find("computed again") != std::string::npos, recompute) << note;
+      // No more slots are empty than must be.
+      if (slots < 10 && !less) {
+        const std::int64_t one = std::int64_t{2} * 2 * 3 * 64 * 256 * 2;  // two layers
+        EXPECT_GT(bytes_of(plan, options.memory) + one, options.memory.bytes) << note;
+      }
+    }
     if (stage >= 2) {
       EXPECT_TRUE(recompute);
-      EXPECT_EQ(used_slots(plan), 64);
-      ASSERT_EQ(plan.notes.size(), 1U);
-      EXPECT_NE(plan.notes[0].find("computed again"), std::string::npos) << plan.notes[0];
     }
     if (stage >= 3) {
       EXPECT_NE(plan.notes[0].find(" chunks"), std::string::npos) << plan.notes[0];
@@ -94,6 +124,58 @@ TEST(Budget, GivesUpInOrderAndSaysSo) {
   }
   EXPECT_TRUE(seen[0] && seen[1]);
   EXPECT_GE(last, 2);
+}
+
+TEST(Budget, OnceActivationsAreComputedAgainSlotsAreChosenAnew) {
+  test::Random random(1);
+  const Counts demand = test::random_demand(random, kCluster, 512, 1.0);
+  StrategyOptions options = lrmoe_options();
+  options.lrmoe.activations = Activations::recompute;
+  const Plan again = plan_of(options, demand);
+  ASSERT_EQ(used_slots(again), 80);
+  options.memory.bytes = bytes_of(again, options.memory);
+  options.lrmoe.activations = Activations::keep;
+  const Plan plan = plan_of(options, demand);
+  EXPECT_EQ(used_slots(plan), 80);
+  EXPECT_EQ(plan.activations, Activations::recompute);
+  EXPECT_EQ(plan.chunks, 1);
+  ASSERT_EQ(plan.notes.size(), 1U);
+  EXPECT_EQ(plan.notes[0], "to fit the memory budget of " + print_size(options.memory.bytes) +
+                               ": activations are computed again");
+  // Where no slots fit in one go, the fewest chunks that some fit with, and then the slots.
+  options.memory.bytes = least_bytes(options, demand, 1) - 1;
+  const Plan chunked = plan_of(options, demand);
+  EXPECT_EQ(chunked.chunks, 2);
+  EXPECT_EQ(chunked.activations, Activations::recompute);
+  EXPECT_LE(bytes_of(chunked, options.memory), options.memory.bytes);
+}
+
+TEST(Budget, StartsFromTheChunksThatAreSet) {
+  test::Random random(1);
+  const Counts demand = test::random_demand(random, kCluster, 512, 1.0);
+  StrategyOptions options = lrmoe_options();
+  options.lrmoe.activations = Activations::recompute;
+  Plan plan = plan_of(options, demand);
+  plan.chunks = 4;
+  options.memory.bytes = bytes_of(plan, options.memory);
+  options.memory.chunks = 4;
+  plan = plan_of(options, demand);
+  EXPECT_EQ(plan.chunks, 4);
+  EXPECT_EQ(used_slots(plan), 80);
+  EXPECT_TRUE(plan.notes.empty());
+  options.memory.chunks = 1;  // it would not do in one go
+  const Plan one = plan_of(options, demand);
+  EXPECT_TRUE(used_slots(one) < 80 || one.chunks > 1);
+  EXPECT_EQ(one.notes.size(), 1U);
+  // As many as the most that are taken, or more: only the ratio is left.
+  options.memory.chunks = 4;
+  options.memory.most_chunks = 4;
+  options.memory.bytes = least_bytes(options, demand, 4) - 1;
+  plan = plan_of(options, demand);
+  EXPECT_EQ(plan.chunks, 4);
+  ASSERT_EQ(plan.notes.size(), 1U);
+  EXPECT_NE(plan.notes[0].find("8 of 10 slots a rank, a ratio of 0."), std::string::npos)
+      << plan.notes[0];
 }
 
 TEST(Budget, WhatLayersKeepCountsForAllOfThem) {
@@ -153,6 +235,8 @@ TEST(Target, PlansKeepTheRatioThatTheTimeAllows) {
   const Plan plan = plan_of(options, demand);
   EXPECT_NEAR(static_cast<double>(total_pairs(plan.quota)), 0.4 * static_cast<double>(pairs), 2.0);
   options.costs = {};
+  EXPECT_THROW(make_strategy(options), InputError);
+  options.name = "symi-sampled";  // has no use for it
   EXPECT_THROW(make_strategy(options), InputError);
 }
 

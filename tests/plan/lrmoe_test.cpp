@@ -202,6 +202,17 @@ TEST(Options, AVarianceCeilingSetsTheRatio) {
     EXPECT_NEAR(plan.added_variance, ceiling, 0.05 * ceiling);
     before = kept;
   }
+  // However much variance may be added, experts keep their floor.
+  auto options = options_of("lrmoe", 1.0, Activations::recompute);
+  options.lrmoe.variance = 1e9;
+  options.lrmoe.floor = 0.04;
+  const auto strategy = make_strategy(options);
+  RouteInput input{cluster, demand, strategy->initial(cluster), false, &curves};
+  input.placement = strategy->place(cluster, demand, input.placement, &curves);
+  const Plan plan = strategy->route(input);
+  check_plan(plan);
+  EXPECT_NEAR(static_cast<double>(total_pairs(plan.quota)),
+              0.04 * static_cast<double>(total_pairs(demand)), 4.0);
 }
 
 TEST(Memory, TermsOfASmallPlanByHand) {

@@ -118,10 +118,9 @@ TEST(Estimate, InABudgetItSaysWhatThePlannerWouldGiveUp) {
       break;
     }
     const plan::Plan plan = run_within(o, budget);
-    EXPECT_EQ(std::vector<std::string>(
-                  w.notes.end() - static_cast<std::ptrdiff_t>(plan.notes.size()), w.notes.end()),
-              plan.notes);
-    EXPECT_EQ(w.notes.size(), plan.notes.size() + (w.slots < 18 ? 1 : 0));
+    EXPECT_EQ(w.notes, plan.notes);
+    ASSERT_EQ(w.notes.size(), 1U);
+    EXPECT_EQ(w.notes[0].find(" of 18 slots a rank") != std::string::npos, w.slots < 18);
     EXPECT_EQ(w.activations, plan.activations);
     EXPECT_EQ(w.chunks, plan.chunks);
     EXPECT_EQ(w.kept, plan::total_pairs(plan.quota));
@@ -149,6 +148,71 @@ TEST(Estimate, InABudgetItSaysWhatThePlannerWouldGiveUp) {
   // Others do not plan within a budget.
   o.strategy.name = "symi";
   EXPECT_FALSE(estimate(o).within.has_value());
+}
+
+TEST(Estimate, ReplicasStayWhereComputingAgainMakesRoomForThem) {
+  EstimateOptions o = options();
+  o.ranks = 16;
+  o.tokens = 262144;
+  o.budget = 40'000'000'000;
+  o.strategy.lrmoe.activations = plan::Activations::keep;
+  const WithinBudget kept = *estimate(o).within;
+  EXPECT_EQ(kept.slots, 10);
+  EXPECT_EQ(kept.activations, plan::Activations::recompute);
+  EXPECT_EQ(kept.chunks, 1);
+  EXPECT_EQ(kept.notes, std::vector<std::string>(
+                            {"to fit the memory budget of 37.3 GiB: activations are computed "
+                             "again"}));
+  o.strategy.lrmoe.activations = plan::Activations::recompute;
+  EXPECT_EQ(estimate(o).within->bytes, kept.bytes);
+}
+
+TEST(Estimate, TheChunksThatAreSetAreNotGivenUp) {
+  EstimateOptions o = options();
+  o.layers_in_flight = 1;
+  o.chunks = 8;
+  const std::int64_t needed = fullest(estimate(o));
+  o.budget = needed;
+  const WithinBudget w = *estimate(o).within;
+  EXPECT_EQ(w.chunks, 8);
+  EXPECT_EQ(w.slots, 18);
+  EXPECT_EQ(w.bytes, needed);
+  EXPECT_TRUE(w.notes.empty());
+}
+
+TEST(Estimate, AShortlistKeepsItsShareOfTheActivations) {
+  EstimateOptions o = options();
+  o.strategy.lrmoe.activations = plan::Activations::keep;
+  const Estimate whole = estimate(o);
+  o.strategy.lrmoe.shortlist = 0.4;
+  const Estimate listed = estimate(o);
+  EXPECT_NEAR(static_cast<double>(listed.kept), static_cast<double>(whole.kept), 1);
+  const auto activations = [](const Estimate& e) {
+    return static_cast<double>(plan::fullest(e.ranks).activations);
+  };
+  EXPECT_LT(activations(listed), 0.75 * activations(whole));
+  EXPECT_GT(activations(listed), 0.4 * activations(whole));
+  // By output all pairs' activations stay until it is known.
+  o.strategy.lrmoe.shortlist_by = plan::ShortlistBy::output;
+  EXPECT_GE(activations(estimate(o)), activations(whole));
+  // The planner counts as the table does.
+  o.strategy.lrmoe.shortlist_by = plan::ShortlistBy::gate;
+  o.budget = fullest(listed);
+  const WithinBudget w = *estimate(o).within;
+  EXPECT_EQ(w.bytes, o.budget);
+  EXPECT_EQ(w.slots, 18);
+  EXPECT_TRUE(w.notes.empty());
+}
+
+TEST(Estimate, TheSmallestBudgetTakesThePlannersMostChunks) {
+  EstimateOptions o = options();
+  o.layers_in_flight = 1;
+  const Estimate e = estimate(o);
+  o.strategy.lrmoe.activations = plan::Activations::recompute;
+  o.slots = 16;
+  o.chunks = plan::MemoryBudget().most_chunks;
+  EXPECT_EQ(e.smallest_budget, fullest(estimate(o)));
+  EXPECT_NE(to_text(e).find("(recompute, 64 chunks, no replicas)"), std::string::npos);
 }
 
 TEST(Estimate, JsonAndTextSayWhatWasAssumed) {

@@ -226,6 +226,16 @@ TEST(Replay, TokensRepeatOrAreCutAndAScaleMultipliesMemory) {
   const trace::Routing fewer = with_tokens(routing, 3);
   EXPECT_EQ(fewer.ids, std::vector<std::int32_t>(routing.ids.begin(), routing.ids.begin() + 6));
 
+  // Of traces with sources every so many-th, so that no rank is left without.
+  trace::Routing recorded = routing;
+  recorded.sources = {0, 0, 0, 1, 1, 1, 2, 2, 3, 3};
+  const trace::Routing half = with_tokens(recorded, 5);
+  EXPECT_EQ(half.sources, std::vector<std::int32_t>({0, 0, 1, 2, 3}));
+  EXPECT_EQ(half.ids[2], routing.ids[4]);
+  EXPECT_EQ(half.scores[9], routing.scores[17]);
+  EXPECT_EQ(with_tokens(recorded, 12).sources,
+            std::vector<std::int32_t>({0, 0, 0, 1, 1, 1, 2, 2, 3, 3, 0, 1}));
+
   const trace::Trace trace = random_trace(1, 1, 512, 8, 2);
   Options o = options(4, {entry("fixed")});
   const Report one = replay(trace, o);
@@ -243,6 +253,93 @@ TEST(Replay, TokensRepeatOrAreCutAndAScaleMultipliesMemory) {
   EXPECT_EQ(one.layers_in_flight, 48);
   o.layers_in_flight = 1;
   EXPECT_EQ(replay(trace, o).results[0].memory.activations, b.activations);
+}
+
+TEST(Replay, AFractionalScaleIsExact) {
+  const trace::Trace trace = random_trace(1, 1, 512, 8, 2);
+  Options o = options(4, {entry("lrmoe")});
+  const plan::MemoryTerms one = replay(trace, o).results[0].layers[0].memory;
+  for (const double scale : {0.1, 1.24, 1.26, 31.88}) {
+    o.clock.scale = scale;
+    const plan::MemoryTerms more = replay(trace, o).results[0].layers[0].memory;
+    EXPECT_EQ(more.weights, one.weights);
+    for (const auto term : {&plan::MemoryTerms::activations, &plan::MemoryTerms::buffers,
+                            &plan::MemoryTerms::workspace}) {
+      EXPECT_NEAR(static_cast<double>(more.*term), scale * static_cast<double>(one.*term), 1);
+    }
+  }
+}
+
+TEST(Replay, InABudgetItSaysWhatThePlansDid) {
+  const trace::Trace trace = random_trace(1, 2, 4096, 16, 4);
+  Options o = options(
+      4, {entry("fixed"), entry("fixed", 0.25, plan::Activations::recompute), entry("lrmoe")});
+  o.strategies[1].label = "fixed:activations=recompute";
+  o.placing = Placing::same_step;
+  o.layers_in_flight = 2;
+  o.clock.scale = 64;
+  const Report free = replay(trace, o);
+  EXPECT_EQ(free.results[2].activations, plan::Activations::keep);
+  EXPECT_EQ(free.results[2].slots, 6);
+  o.budget = free.results[2].memory.total() / 2;
+  const Report report = replay(trace, o);
+  const Result& tight = report.results[2];
+  EXPECT_EQ(tight.activations, plan::Activations::recompute);
+  EXPECT_EQ(find_result(report, "fixed", &tight), tight.chunks == 1 ? &report.results[1] : nullptr);
+  int most = 0;
+  for (const LayerResult& layer : tight.layers) {
+    const std::int64_t expert = std::int64_t{3} * 2048 * 768 * 2;
+    most = std::max(most, static_cast<int>(layer.memory.weights / expert));
+    ASSERT_EQ(layer.notes.size(), 1U);
+    EXPECT_NE(layer.notes[0].find("computed again"), std::string::npos);
+  }
+  EXPECT_EQ(tight.slots, most);
+  const auto json = to_json(report)["results"][2];
+  EXPECT_EQ(json["activations"], "recompute");
+  EXPECT_EQ(json["slots"], most);
+  EXPECT_EQ(json["chunks"], tight.chunks);
+  // So little that replicas go too: said in the same note.
+  o.clock.scale = 1;
+  Options four = o;
+  four.budget = 0;
+  four.strategies = {entry("lrmoe", 0.25, plan::Activations::recompute)};
+  four.slots = 4;
+  o.budget = replay(trace, four).results[0].memory.total() / 100 * 101;
+  const Result least = replay(trace, o).results[2];
+  EXPECT_EQ(least.slots, 4);
+  EXPECT_NE(least.layers[0].notes[0].find(": 4 of 6 slots a rank, "), std::string::npos)
+      << least.layers[0].notes[0];
+  // What runs in chunks anyway is not said to be given up.
+  o.clock.scale = 64;
+  o.budget = free.results[2].memory.total();
+  o.chunks = 4;
+  const Result chunked = replay(trace, o).results[2];
+  EXPECT_EQ(chunked.chunks, 4);
+  EXPECT_EQ(chunked.slots, 6);
+  EXPECT_TRUE(chunked.layers[0].notes.empty());
+}
+
+TEST(Replay, LayersThatDifferAreMixedAndLikeNoOther) {
+  trace::Info info = random_trace(1, 2, 8, 16, 4).info();
+  const trace::Trace trace(
+      info, {random_routing(400, 16, 4, 1, true), random_routing(4000, 16, 4, 2, true)});
+  Options o = options(4, {entry("fixed"), entry("lrmoe")});
+  o.layers_in_flight = 2;
+  o.clock.scale = 64;
+  o.placing = Placing::same_step;
+  const auto bytes = [&](const LayerResult& layer) {
+    return 2 * layer.memory.total();  // at least what a budget counts for two layers
+  };
+  const Report free = replay(trace, o);
+  o.budget = bytes(free.results[1].layers[0]);
+  ASSERT_LT(o.budget, free.results[1].layers[1].memory.total());
+  const Report report = replay(trace, o);
+  const Result& mixed = report.results[1];
+  EXPECT_TRUE(mixed.layers[0].notes.empty());
+  EXPECT_FALSE(mixed.layers[1].notes.empty());
+  EXPECT_FALSE(mixed.activations.has_value());
+  EXPECT_EQ(to_json(report)["results"][1]["activations"], "mixed");
+  EXPECT_EQ(find_result(report, "fixed", &mixed), nullptr);
 }
 
 TEST(Replay, ChunksLowerTheMemoryAndCostTime) {

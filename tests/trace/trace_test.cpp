@@ -95,7 +95,11 @@ TEST(Trace, RefusesWrongMetadata) {
   }
   EXPECT_EQ(with("num_experts", "0"), "num_experts = 0; it takes 1 to 65536");
   EXPECT_EQ(with("top_k", "5"), "top_k = 5; it takes 1 to 4");
-  EXPECT_EQ(with("num_layers", "0"), "num_layers = 0; it takes 1 to 1000000");
+  EXPECT_EQ(with("num_layers", "0"), "num_layers = 0; it takes 1 to 1024");
+  EXPECT_EQ(with("num_layers", "1025"), "num_layers = 1025; it takes 1 to 1024");
+  EXPECT_EQ(with("hidden", "1000000000"), "hidden = 1000000000; it takes 0 to 65536");
+  EXPECT_EQ(with("expert_width", "65537"), "expert_width = 65537; it takes 0 to 65536");
+  EXPECT_EQ(with("ranks", "16385"), "ranks = 16385; it takes 0 to 16384");
   EXPECT_EQ(with("num_steps", "1000000000"),
             "there is no tensor 's1.l0.ids', though the metadata has 1000000000 steps of 1 layers");
   RawTrace raw = good();
