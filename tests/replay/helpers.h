@@ -1,9 +1,12 @@
 // Small traces that the replay's tests make themselves.
 #pragma once
 
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "lrmoe/base/hash.h"
+#include "lrmoe/replay/replay.h"
 #include "lrmoe/trace/trace.h"
 
 namespace lrmoe::replay {
@@ -61,6 +64,29 @@ inline trace::Trace random_trace(int steps, int layers, std::int64_t tokens, int
     }
   }
   return trace::Trace(info, std::move(routing));
+}
+
+inline Entry entry(const std::string& name, double ratio = 0.25,
+                   plan::Activations activations = plan::Activations::keep) {
+  Entry e;
+  e.label = name;
+  e.options.name = name;
+  e.options.lrmoe.ratio = ratio;
+  e.options.lrmoe.activations = activations;
+  return e;
+}
+
+inline Options options(int ranks, std::vector<Entry> strategies) {
+  Options o;
+  o.ranks = ranks;
+  o.strategies = std::move(strategies);
+  o.clock.profile = cost::find_profile("h200-ib");
+  o.clock.shape = cost::find_shape("qwen3-30b-a3b", {});
+  return o;
+}
+
+inline std::int64_t sum(const std::vector<std::int32_t>& values) {
+  return std::accumulate(values.begin(), values.end(), std::int64_t{0});
 }
 
 }  // namespace lrmoe::replay
