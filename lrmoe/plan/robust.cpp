@@ -139,8 +139,7 @@ class Trials {
   }
 
   int small_;
-  int tied_;  // weight of the backward excess where it follows from the forward split; 0: it does
-              // not
+  int tied_;  // weight of backward excess that follows from the forward split; 0: it does not
   std::vector<std::vector<std::int64_t>> weights_;
   std::vector<std::int64_t> means_;
 };
@@ -247,25 +246,27 @@ Placement place_robust(const Cluster& cluster, std::span<const std::int64_t> for
                       tied_weight(cluster, settings));
   Placement best;
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
-  const auto consider = [&](Placement placement, bool alone) {
-    const std::int64_t score = alone ? 0 : trials.score(placement, least);
+  const auto consider = [&](Placement placement) {
+    const std::int64_t score = trials.score(placement, least);
     if (score < least) {
       best = std::move(placement);
       least = score;
     }
   };
-  for (const HubShape& shape : shapes) {
-    consider(place_hubs(cluster, sorted.weights, shape), shapes.size() == 1);
-    if (least == 0) {
-      break;
+  if (shapes.size() == 1) {  // nothing to compare it with
+    best = place_hubs(cluster, sorted.weights, shapes[0]);
+  } else {
+    for (std::size_t i = 0; i < shapes.size() && least > 0; ++i) {
+      consider(place_hubs(cluster, sorted.weights, shapes[i]));
     }
   }
   if (trials.excess(best) > kLittle) {
     // Hubs do not suit every demand: other ways are tried too.
-    least = trials.score(best, std::numeric_limits<std::int64_t>::max());
+    if (shapes.size() == 1) {
+      least = trials.score(best, least);
+    }
     if (settings.tied) {
-      consider(place_hubs(cluster, sorted.weights, shapes_for(cluster, sorted.weights, false)[0]),
-               false);
+      consider(place_hubs(cluster, sorted.weights, shapes_for(cluster, sorted.weights, false)[0]));
     }
     for (const int backward_parts : {0, 1, 2}) {  // of two
       std::vector<std::int64_t> weights;
@@ -274,7 +275,7 @@ Placement place_robust(const Cluster& cluster, std::span<const std::int64_t> for
       }
       Placement filled = place_fill(cluster, sorted.weights, weights);
       if (filled.rows > 0) {
-        consider(std::move(filled), false);
+        consider(std::move(filled));
       }
     }
   }
